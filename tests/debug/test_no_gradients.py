@@ -147,33 +147,56 @@ def test_a_part_that_runs_without_gradients(capfd: pytest.CaptureFixture[str]) -
     assert said(capfd) == [f"{fact(made, 2)}; head.weight, head.bias of Net have gradients, and are in no optimizer"]
 
 
-def test_two_optimizers_of_which_one_is_in_vain_are_given_time(capfd: pytest.CaptureFixture[str]) -> None:
+def both_steps(body: Any, head: Any, model: Any, steps: int) -> None:
+    for _ in range(steps):
+        head.zero_grad()
+        model.head(model.body(ROWS).detach()).square().mean().backward()
+        head.step()
+        body.step()
+
+
+def test_two_optimizers_of_which_one_is_in_vain_to_its_end(capfd: pytest.CaptureFixture[str]) -> None:
     model = Net()
     head = torch.optim.SGD(model.head.parameters(), lr=0.01)
     body, made = torch.optim.SGD(model.body.parameters(), lr=0.01), line()
-
-    def train_both(steps: int) -> None:
-        for _ in range(steps):
-            head.zero_grad()
-            model.head(model.body(ROWS).detach()).square().mean().backward()
-            head.step()
-            body.step()
-
-    train_both(99)
+    both_steps(body, head, model, 31)
     assert said(capfd) == []
-    train_both(1)
-    assert said(capfd) == [fact(made, 2, 100)]
+    del body
+    gc.collect()
+    told = (
+        f"optimizer.step() has changed nothing of the optimizer that was made at {HERE}:{made} in all of its 31 steps: "
+        "none of the 2 parameters had a gradient"
+    )
+    assert said(capfd) == [told]
+    training.tell_ends()
+    assert said(capfd) == []
 
 
-def test_a_group_that_never_has_gradients(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_group_that_had_no_gradients_to_the_end_of_the_process(capfd: pytest.CaptureFixture[str]) -> None:
     model = Net()
     optimizer = torch.optim.SGD([{"params": each.parameters()} for each in (model.body, model.head)], lr=0.01)
     made = line() - 1
-    train(model.body, optimizer, 100)
+    train(model.body, optimizer, 40)
+    assert said(capfd) == []
+    training.tell_ends()
     assert said(capfd) == [
-        f"optimizer.step() has left param_groups[1] of the optimizer that was made at {HERE}:{made} as it was in "
-        "100 steps: none of its 2 parameters had a gradient"
+        f"optimizer.step() has changed nothing of param_groups[1] of the optimizer that was made at {HERE}:{made} in "
+        "all of its 40 steps: none of the 2 parameters had a gradient"
     ]
+    del optimizer
+    gc.collect()
+    assert said(capfd) == []
+
+
+def test_an_optimizer_of_another_kind_may_do_the_work(capfd: pytest.CaptureFixture[str]) -> None:
+    model, other = Net(), Net()
+    optimizer, own = torch.optim.SGD(model.parameters(), lr=0.01), Own(other.parameters())
+    for _ in range(5):
+        other.head(other.body(ROWS).detach()).sum().backward(inputs=[other.head.bias])
+        other.head.bias.grad = None
+        own.step()
+        optimizer.step()
+    assert said(capfd) == []
 
 
 def accumulate() -> None:
@@ -315,6 +338,33 @@ def leave_out_what_no_loss_needs() -> None:
     train(model, torch.optim.Adam([*model.head.parameters(), *model.unused.parameters()]), 30)
 
 
+def begin_with_the_head() -> None:
+    """A body that is not trained for some hundred steps, by two ways."""
+    model = Net()
+    groups = torch.optim.SGD([{"params": each.parameters()} for each in (model.body, model.head)], lr=0.01)
+    apart = [torch.optim.SGD(each.parameters(), lr=0.01) for each in (model.body, model.head)]
+    for optimizers in ([groups], apart):
+        for step in range(130):
+            with torch.set_grad_enabled(step >= 120):
+                inner = model.body(ROWS)
+            for each in optimizers:
+                each.zero_grad()
+            model.head(inner).square().mean().backward()
+            for each in optimizers:
+                each.step()
+    training.tell_ends()
+
+
+def begin_with_the_head_of_a_copy() -> None:
+    """Of a model whose own optimizer is gone, while its last gradients are there."""
+    trained = Net()
+    train(trained, torch.optim.Adam(trained.parameters()))
+    model = copy.deepcopy(trained)
+    body, head = (torch.optim.SGD(each.parameters(), lr=0.01) for each in (model.body, model.head))
+    both_steps(body, head, model, 20)
+    train(model, body)
+
+
 def train_in_two_phases() -> None:
     model = Net()
     body, head = (torch.optim.SGD(each.parameters(), lr=0.01) for each in (model.body, model.head))
@@ -358,6 +408,8 @@ USUAL = [
 @pytest.mark.parametrize("program", USUAL, ids=lambda each: each.__name__)
 def test_usual_programs_say_nothing(program: Callable[[], None], capfd: pytest.CaptureFixture[str]) -> None:
     program()
+    gc.collect()
+    training.tell_ends()
     assert said(capfd) == []
 
 

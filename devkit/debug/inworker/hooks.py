@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from . import calls_made, core, cut_off, driver_notes, hub_place, sent_globals
+from . import calls_made, core, cut_off, driver_notes, hub_place, sent_globals, training
 from .agent import Agent
 from .words import say
 
@@ -29,7 +29,6 @@ def install(agent: Agent, *, driver: bool) -> None:
         reserve,
         signals,
         stale_copies,
-        training,
         unloaded,
     )
 
@@ -77,6 +76,7 @@ def _at_end(agent: Agent, ray: Any, on_its_way: Callable[[], None] | None) -> No
     if on_its_way is not None:
         on_its_way()
     driver_notes.tell_changed()
+    training.tell_ends()
     if _is_own(ray):
         agent.settle()
     driver_notes.keep([] if agent.has_failed else driver_notes.tell_cut_off())

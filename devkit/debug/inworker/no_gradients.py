@@ -9,23 +9,58 @@ model.head = nn.Linear(512, 10)  # in no optimizer
 
 from __future__ import annotations
 
+import os
 import sys
 import weakref
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 from .line_warnings import once
-from .optimizer_steps import Seen, Watcher, parameters, passes, site
+from .optimizer_steps import Seen, Watcher, others, parameters, passes, site
+from .stacks import users_lines
 from .torch_modules import Alive, Orphans, look
+from .words import warn
 
 AT = (3, 10, 30)  # steps, each with a backward pass before it, at which is said what is known for sure
-LONG = 100  # steps after which the fact is enough
+LONG = 30  # steps of an optimizer that has ended, of which the fact is enough
 LOOKS = 4  # of this process at all of its objects
 FIRST = 8  # parameters
 SHOWN = 2  # their names
 
 _working: weakref.WeakSet[Seen] = weakref.WeakSet()  # optimizers that had a gradient at a step
+open_ends: weakref.WeakSet[NoGradients] = weakref.WeakSet()
 _looks = 0
+
+
+class _End:
+    """What is said at the end of an optimizer, and of which line."""
+
+    def __init__(self, file: str, line: int) -> None:
+        self.file, self.line, self.text = file, line, ""
+        self.pid = os.getpid()
+
+
+class _Claim:
+    """What can be said, if the gradients that it is concluded from are others a step later, and not left by others."""
+
+    def __init__(self, told: str, orphans: Orphans | None = None) -> None:
+        self.told = told
+        self.is_sure = orphans is None
+        if orphans is not None:
+            smallest = min(orphans.named.values(), key=lambda each: int(each.numel()))
+            self._parameter = weakref.ref(smallest)
+            self._gradient = smallest.grad  # itself, until the next step
+            self._version = smallest.grad._version
+
+    def is_so(self) -> bool:
+        if self.is_sure:
+            return True
+        parameter = self._parameter()
+        gradient = None if parameter is None else parameter.grad
+        if gradient is None:
+            return False
+        return gradient is not self._gradient or bool(gradient._version != self._version)
 
 
 class NoGradients(Watcher):
@@ -41,6 +76,10 @@ class NoGradients(Watcher):
         self._has_come = False  # a gradient, by the backward passes since the last step
         self._came = 0  # before how many steps
         self._at = ""  # the last backward pass
+        self._end: _End | None = None
+        self._claims: list[_Claim] = []  # until the next step
+        self._judged = 0  # after so many steps
+        self._was_whole = True  # what they are of
 
     def before(self, optimizer: Any) -> None:
         if self._never is None:
@@ -60,10 +99,15 @@ class NoGradients(Watcher):
             passes.listeners.add(self)
         elif not whole:
             passes.listeners.discard(self)
-        if never and (self._steps in AT or self._steps == LONG):
-            self._judge(optimizer, never, whole)
-        if not never or self._steps >= LONG or (not whole and self._steps >= AT[0] and not _groups(optimizer, never)):
-            self.is_over = True
+        if self._steps > self._judged:
+            claims, self._claims = self._claims, []
+            self._say(claims if whole is self._was_whole else [])
+            if never and self._steps in AT:
+                self._judged = self._steps
+                self._judge(optimizer, never, whole)
+        if not never or (self._steps >= (AT[-1] if whole else AT[0]) and not _groups(optimizer, never)):
+            self.is_over = not self._claims
+        self._look_ahead(optimizer, never)
 
     def backward_ended(self) -> None:
         parameters_now = [each for each in (ref() for ref in self._first) if each is not None]
@@ -87,38 +131,67 @@ class NoGradients(Watcher):
         if any(not each.numel() for each in dead):  # a part of what is kept elsewhere, as FSDP does
             self.is_over = True
             return
-        if whole:
-            told = self._of_all(dead)
-        elif self._steps == AT[0]:
-            told = _replaced(optimizer, dead, self._known)
+        claims = self._of_all(dead) if whole else _replaced(optimizer, dead, self._known)
+        if claims and claims[0].is_sure:
+            self._say(claims)
         else:
-            told = _of_group(optimizer, never, self._known) if self._steps == LONG else ""
-        if told:
+            self._claims, self._was_whole = claims, whole
+
+    def _say(self, claims: list[_Claim]) -> None:
+        told = next((each.told for each in claims if each.is_so()), "")
+        if told and not self.is_over:
             self.is_over = True
             once(f"no gradients {self._known.made}", told, 1)
 
-    def _of_all(self, dead: list[Any]) -> str:
+    def _of_all(self, dead: list[Any]) -> list[_Claim]:
         """Why none of them has a gradient, where that is sure."""
         fact = (
             f"optimizer.step() has changed nothing in {self._known.steps} steps: none of the {len(dead)} "
             f"parameters of {self._known.named()} has a gradient when it steps"
         )
         if self._came and self._came >= self._steps - 1:
-            return f"{fact}; backward() at {self._at} gives them some, which are cleared before it, as by zero_grad()"
+            cleared = f"backward() at {self._at} gives them some, which are cleared before it, as by zero_grad()"
+            return [_Claim(f"{fact}; {cleared}")]
         if self._graphs == passes.of_graphs:
             made_anew = "a tensor that no operation has made (torch.tensor(...) and detach() give such)"
-            return f"{fact}; backward() at {self._at} is called on {made_anew}, and reaches no parameter"
+            return [_Claim(f"{fact}; backward() at {self._at} is called on {made_anew}, and reaches no parameter")]
         alive = _look()
-        if twin := _twin(dead, alive):
-            gone = "" if any(id(each) in alive.owned for each in dead) else ", and its own are in no module"
-            return f"{fact}; {_names(twin)} have the same shapes, and gradients, and are in no optimizer{gone}"
-        alone = all(each is self._known for each in _working)
-        others = f"; {_names(alive.orphans[0])} have gradients, and are in no optimizer" if alive.orphans else ""
-        if not any(each.requires_grad for each in dead):
-            return f"{fact}: requires_grad is False for each{others}" if alone else ""
-        if self._steps == LONG or (alone and any(id(each) in alive.owned for each in dead)):
-            return f"{fact}{others}"
-        return ""
+        is_owned = any(id(each) in alive.owned for each in dead)
+        gone = "" if is_owned else ", and its own are in no module"
+        claims = [
+            _Claim(f"{fact}; {_names(each)} have the same shapes, and gradients, and are in no optimizer{gone}", each)
+            for each in _twins(dead, alive)
+        ]
+        is_frozen = not any(each.requires_grad for each in dead)
+        alone = all(each is self._known for each in (*_working, *others))
+        if alone and (is_frozen or is_owned):
+            fact += ": requires_grad is False for each" * is_frozen
+            claims += [
+                _Claim(f"{fact}; {_names(each)} have gradients, and are in no optimizer", each)
+                for each in alive.orphans
+            ]
+            claims.append(_Claim(fact))
+        return claims
+
+    def _look_ahead(self, optimizer: Any, never: set[int]) -> None:
+        """What is to be said if it ends like this: other steps may still come to have gradients, and are waited for."""
+        groups = _groups(optimizer, never) if self._steps >= LONG and not self.is_over else []
+        if not groups:
+            self._end = None
+            return
+        if self._end is None:
+            at = next(users_lines(sys._getframe(1)), None)
+            self._end = _End(str(at["file"]), int(at["line"])) if at else _End("", 0)
+            open_ends.add(self)
+            weakref.finalize(optimizer, self.ended)
+        self._end.text = _of_groups(groups, len(optimizer.param_groups), self._known)
+
+    def ended(self) -> None:
+        """The optimizer is gone, or its process ends."""
+        end, self._end = self._end, None
+        if end is not None and end.file and end.pid == os.getpid():
+            with suppress(Exception):  # at the very end of Python
+                warn(end.file, end.line, end.text)
 
 
 def _look() -> Alive:
@@ -127,29 +200,27 @@ def _look() -> Alive:
     return look() if _looks <= LOOKS else Alive(frozenset(), [])
 
 
-def _twin(dead: list[Any], alive: Alive) -> Orphans | None:
-    """A module that has parameters of the same shapes, all with gradients."""
+def _twins(dead: list[Any], alive: Alive) -> list[Orphans]:
+    """Modules that have parameters of the same shapes, all with gradients."""
     wanted = Counter(tuple(each.shape) for each in dead)
-    shapes = [(each, Counter(tuple(one.shape) for one in each.named.values())) for each in alive.orphans]
-    return next((each for each, has in shapes if wanted <= has), None)
+    return [each for each in alive.orphans if wanted <= Counter(tuple(one.shape) for one in each.named.values())]
 
 
-def _replaced(optimizer: Any, dead: list[Any], known: Seen) -> str:
+def _replaced(optimizer: Any, dead: list[Any], known: Seen) -> list[_Claim]:
     """A part of the model that was made anew after the optimizer."""
     kind = sys.modules["torch"].nn.Parameter
     lost = [each for each in dead if each.requires_grad and isinstance(each, kind)]
     if not lost:
-        return ""
+        return []
     alive = _look()
     gone = sum(id(each) not in alive.owned for each in lost)
     used = {id(each) for each in parameters(optimizer)} - {id(each) for each in dead}
-    new = next((each for each in alive.orphans if used & each.siblings), None)
-    if not gone or new is None:
-        return ""
-    return (
+    told = (
         f"{gone} of the {len(parameters(optimizer))} parameters of {known.named()} are in no module, and had no "
-        f"gradient in {known.steps} steps; {_names(new)} have gradients, and are in no optimizer"
+        f"gradient in {known.steps} steps; "
     )
+    made_anew = [each for each in alive.orphans if used & each.siblings] if gone else []
+    return [_Claim(f"{told}{_names(each)} have gradients, and are in no optimizer", each) for each in made_anew]
 
 
 def _groups(optimizer: Any, never: set[int]) -> list[tuple[int, int]]:
@@ -160,14 +231,13 @@ def _groups(optimizer: Any, never: set[int]) -> list[tuple[int, int]]:
     ]
 
 
-def _of_group(optimizer: Any, never: set[int], known: Seen) -> str:
-    found = _groups(optimizer, never)
-    if not found:
-        return ""
-    at, count = found[0]
+def _of_groups(groups: list[tuple[int, int]], total: int, known: Seen) -> str:
+    at, count = groups[0]
+    what = f"param_groups[{at}] of {known.named()}" if len(groups) < total else known.named()
+    count = count if len(groups) < total else sum(each for _, each in groups)
     return (
-        f"optimizer.step() has left param_groups[{at}] of {known.named()} as it was in {known.steps} steps: "
-        f"none of its {count} parameters had a gradient"
+        f"optimizer.step() has changed nothing of {what} in all of its {known.steps} steps: "
+        f"none of the {count} parameters had a gradient"
     )
 
 
@@ -176,4 +246,10 @@ def _names(orphans: Orphans) -> str:
     return f"{', '.join(names)}{f' and {more} more' if more > 0 else ''} of {orphans.module}"
 
 
-__all__ = ["NoGradients"]
+def tell_ends() -> None:
+    """Of the optimizers that this process still has, when it ends."""
+    for each in list(open_ends):
+        each.ended()
+
+
+__all__ = ["NoGradients", "tell_ends"]

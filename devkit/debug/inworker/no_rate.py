@@ -9,7 +9,7 @@ import weakref
 from typing import Any
 
 from .line_warnings import once
-from .optimizer_steps import Seen, Watcher, parameters, passes
+from .optimizer_steps import Seen, Watcher, others, parameters, passes
 
 FIRST = 10  # steps, each with a gradient
 FIRST_SCHEDULED = 30  # of an optimizer that has a scheduler, which may be warming up
@@ -48,7 +48,7 @@ class NoRate(Watcher):
                 once(f"no rate {self._known.made}", told, 1)
 
     def _told(self, is_scheduled: bool) -> str:
-        alone = all(each is self._known for each in _stepping)
+        alone = all(each is self._known for each in (*_stepping, *others))
         rate = f"the learning rate of {self._known.named()} was 0, which changes nothing, in"
         if not self._moving:
             wait = FIRST_SCHEDULED if is_scheduled else FIRST

@@ -63,6 +63,7 @@ class Passes:
 
 
 passes = Passes()
+others: weakref.WeakSet[Seen] = weakref.WeakSet()  # optimizers that step by a way of their own, which nobody knows here
 _seen: weakref.WeakKeyDictionary[Any, Seen] = weakref.WeakKeyDictionary()
 _kinds: list[Callable[[Seen], Watcher]] = []
 
@@ -130,6 +131,8 @@ def _before(optimizer: Any) -> None:
         known = seen(optimizer)
         if known.watchers is None:
             known.watchers = [each(known) for each in _kinds] if is_torchs(optimizer) else []
+            if not known.watchers:
+                others.add(known)
         if known.watchers:
             known.watchers = [each for each in known.watchers if not each.is_over]
             known.steps += 1
@@ -195,4 +198,4 @@ def _is_not_finite(torch: Any, loss: Any) -> bool:
     return False
 
 
-__all__ = ["Passes", "Seen", "Watcher", "is_torchs", "parameters", "passes", "seen", "site", "watch"]
+__all__ = ["Passes", "Seen", "Watcher", "is_torchs", "others", "parameters", "passes", "seen", "site", "watch"]

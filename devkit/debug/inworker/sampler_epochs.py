@@ -66,7 +66,7 @@ def _watch_iterator(kind: Any) -> None:
 
     @functools.wraps(original)
     def __next__(self: Any) -> Any:
-        if not self._num_yielded:
+        if not getattr(self, "_num_yielded", 1):
             with suppress(Exception):
                 _began[self] = passes.calls
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from . import optimizer_steps, sampler_epochs
 from .adding_up import AddingUp
-from .no_gradients import NoGradients
+from .no_gradients import NoGradients, tell_ends
 from .no_rate import NoRate
 from .not_finite import NotFinite
 
@@ -17,4 +17,4 @@ def watch() -> None:
     sampler_epochs.watch()
 
 
-__all__ = ["KINDS", "watch"]
+__all__ = ["KINDS", "tell_ends", "watch"]
