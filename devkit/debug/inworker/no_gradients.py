@@ -51,7 +51,7 @@ class _Claim:
             smallest = min(orphans.named.values(), key=lambda each: int(each.numel()))
             self._parameter = weakref.ref(smallest)
             self._gradient = smallest.grad  # itself, until the next step
-            self._version = smallest.grad._version
+            self._version = _version(smallest.grad)
 
     def is_so(self) -> bool:
         if self.is_sure:
@@ -60,7 +60,12 @@ class _Claim:
         gradient = None if parameter is None else parameter.grad
         if gradient is None:
             return False
-        return gradient is not self._gradient or bool(gradient._version != self._version)
+        return gradient is not self._gradient or _version(gradient) != self._version
+
+
+def _version(gradient: Any) -> int:
+    """How often it was changed; of a sharded one, its part here."""
+    return int(getattr(gradient, "_local_tensor", gradient)._version)
 
 
 class NoGradients(Watcher):
@@ -97,7 +102,7 @@ class NoGradients(Watcher):
         if whole and never and not self._first:
             self._first = [weakref.ref(each) for each in parameters(optimizer)[:FIRST]]
             passes.listeners.add(self)
-        elif not whole:
+        elif not whole or self._steps > AT[-1]:
             passes.listeners.discard(self)
         if self._steps > self._judged:
             claims, self._claims = self._claims, []
