@@ -26,6 +26,8 @@ AT = (3, 10, 30)  # steps, each with a backward pass before it, at which is said
 LONG = 30  # steps of an optimizer that has ended, of which the fact is enough
 LOOKS = 4  # of this process at all of its objects
 FIRST = 8  # parameters
+MOST_GROUPS = 4
+SMALL = 0.05  # of all elements
 SHOWN = 2  # their names
 
 _working: weakref.WeakSet[Seen] = weakref.WeakSet()  # optimizers that had a gradient at a step
@@ -229,10 +231,18 @@ def _replaced(optimizer: Any, dead: list[Any], known: Seen) -> list[_Claim]:
 
 
 def _groups(optimizer: Any, never: set[int]) -> list[tuple[int, int]]:
-    """(number, parameters) of each group in which nothing had a gradient, and each could have one."""
-    groups = [(at, group["params"]) for at, group in enumerate(optimizer.param_groups)]
+    """(number, parameters) of each group in which nothing had a gradient, and each could have one.
+
+    Small ones are no news: a layer that is not used, as many models have, may be a group by itself.
+    """
+    groups = optimizer.param_groups
+    if len(groups) > MOST_GROUPS:
+        return []
+    sizes = [sum(int(one.numel()) for one in each["params"]) for each in groups]
     return [
-        (at, len(each)) for at, each in groups if each and all(id(one) in never and one.requires_grad for one in each)
+        (at, len(each["params"]))
+        for at, each in enumerate(groups)
+        if sizes[at] > SMALL * sum(sizes) and all(id(one) in never and one.requires_grad for one in each["params"])
     ]
 
 
