@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from . import calls_made, core, cut_off, driver_notes, hub_place, sent_globals
+from . import calls_made, core, cut_off, driver_notes, hub_place, sent_globals, training
 from .agent import Agent
 from .words import say
 
@@ -44,6 +44,7 @@ def install(agent: Agent, *, driver: bool) -> None:
     found_actors.watch()
     stale_copies.watch()
     no_batches.watch()
+    training.watch()
     on_its_way: Callable[[], None] | None = None
     if agent.settings.post_mortem != "off" and not agent.settings.leave_to_ray:
         reserve.hold()
@@ -77,6 +78,7 @@ def _at_end(agent: Agent, ray: Any, on_its_way: Callable[[], None] | None) -> No
     if on_its_way is not None:
         on_its_way()
     driver_notes.tell_changed()
+    training.tell_ends()
     if _is_own(ray):
         agent.settle()
     driver_notes.keep([] if agent.has_failed else driver_notes.tell_cut_off())
