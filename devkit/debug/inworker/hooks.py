@@ -30,6 +30,7 @@ def install(agent: Agent, *, driver: bool) -> None:
         signals,
         stale_copies,
         unloaded,
+        unseen_variables,
     )
 
     # An async actor on uvloop can't run its other calls while one of them is stopped; asyncio's own loop can.
@@ -42,6 +43,7 @@ def install(agent: Agent, *, driver: bool) -> None:
     copied_random.watch()
     found_actors.watch()
     stale_copies.watch()
+    unseen_variables.watch(driver=driver)
     on_its_way: Callable[[], None] | None = None
     if agent.settings.post_mortem != "off" and not agent.settings.leave_to_ray:
         reserve.hold()
