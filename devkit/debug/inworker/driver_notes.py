@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from . import cut_off, hub_place, private, sent_globals, unseen_variables
+from . import cut_off, hub_place, lost_changes, private, sent_globals, unseen_variables
 from .words import given, say, warn
 
 
@@ -16,6 +16,7 @@ def tell_changed() -> None:
     for each in sent_globals.changed():
         warn(*each)
     unseen_variables.tell()
+    lost_changes.tell()
 
 
 def tell_cut_off() -> list[str]:

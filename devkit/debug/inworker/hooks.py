@@ -22,6 +22,7 @@ def install(agent: Agent, *, driver: bool) -> None:
         found_actors,
         kills,
         lookups,
+        lost_changes,
         made,
         ownership,
         pools,
@@ -44,6 +45,8 @@ def install(agent: Agent, *, driver: bool) -> None:
     found_actors.watch()
     stale_copies.watch()
     unseen_variables.watch(driver=driver)
+    if not driver:
+        lost_changes.watch()
     on_its_way: Callable[[], None] | None = None
     if agent.settings.post_mortem != "off" and not agent.settings.leave_to_ray:
         reserve.hold()
