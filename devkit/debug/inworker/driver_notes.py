@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from . import cut_off, hub_place, lost_changes, private, sent_globals, unseen_variables
+from . import cut_off, hub_place, lost_arguments, lost_changes, private, sent_globals, unseen_variables
 from .words import given, say, warn
 
 
@@ -17,6 +17,7 @@ def tell_changed() -> None:
         warn(*each)
     unseen_variables.tell()
     lost_changes.tell()
+    lost_arguments.tell()
 
 
 def tell_cut_off() -> list[str]:

@@ -22,6 +22,7 @@ def install(agent: Agent, *, driver: bool) -> None:
         found_actors,
         kills,
         lookups,
+        lost_arguments,
         lost_changes,
         made,
         ownership,
@@ -47,6 +48,7 @@ def install(agent: Agent, *, driver: bool) -> None:
     unseen_variables.watch(driver=driver)
     if not driver:
         lost_changes.watch()
+        lost_arguments.watch()
     on_its_way: Callable[[], None] | None = None
     if agent.settings.post_mortem != "off" and not agent.settings.leave_to_ray:
         reserve.hold()

@@ -31,14 +31,14 @@ def line_of(tree: ast.Module, code: CodeType, line: int, wanted: Wanted) -> int:
     none, or the program's file changes the global outside of the workers' functions, or empties it anywhere.
     """
     functions = [each for each in ast.walk(tree) if isinstance(each, _FUNCTIONS)]
-    scope = _scope(tree, functions, code)
+    scope = scope_of(tree, code)
     ways = set(_ways(tree, code.co_filename, wanted))
     if scope is None or not ways or code.co_qualname.rpartition("<locals>.")[2] in wanted.used:
         return 0
     if is_changed(tree, code.co_filename, wanted):
         return 0
     lines = [each for each in _reads(scope, ways) if each > line]
-    called = {each.func.id for each in _inside(scope) if _is_by_name(each) and each.lineno > line}  # type: ignore[attr-defined]
+    called = {each.func.id for each in inside(scope) if _is_by_name(each) and each.lineno > line}  # type: ignore[attr-defined]
     for each in functions:
         if each.name in called and each in tree.body and each.name not in wanted.used:
             lines += _reads(each, ways)
@@ -56,10 +56,11 @@ def _is_by_name(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
 
 
-def _scope(tree: ast.Module, functions: list[Function], code: CodeType) -> Any:
-    """The syntax of a code."""
+def scope_of(tree: ast.Module, code: CodeType) -> Any:
+    """The syntax of a code; None: it is not there."""
     if code.co_name == "<module>":
         return tree
+    functions = (each for each in ast.walk(tree) if isinstance(each, _FUNCTIONS))
     return next((each for each in functions if each.name == code.co_name and _start(each) == code.co_firstlineno), None)
 
 
@@ -83,7 +84,7 @@ def _ways(tree: ast.Module, file: str, wanted: Wanted) -> Iterator[str]:
 
 def _reads(scope: Any, ways: Collection[str]) -> list[int]:
     """The lines of a scope that read what has one of these names, and do not just send, change or test it."""
-    nodes, known = list(_inside(scope)), _known(scope, ways)
+    nodes, known = list(inside(scope)), _known(scope, ways)
     others = {id(each) for node in nodes for each in _no_reads(node)}
     return [
         node.lineno for node in nodes if isinstance(node, ast.expr) and id(node) not in others and _name(node) in known
@@ -94,7 +95,7 @@ def _known(scope: Any, ways: Collection[str]) -> set[str]:
     """Those that mean the global in a scope: a function may have a variable of that name."""
     if isinstance(scope, ast.Module):
         return set(ways)
-    nodes = list(_inside(scope))
+    nodes = list(inside(scope))
     own = {each.id for each in nodes if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)}
     own -= {name for each in nodes if isinstance(each, ast.Global) for name in each.names}
     given = scope.args
@@ -104,7 +105,7 @@ def _known(scope: Any, ways: Collection[str]) -> set[str]:
     return {each for each in ways if each.partition(".")[0] not in own}
 
 
-def _inside(scope: Any) -> Iterator[ast.AST]:
+def inside(scope: Any) -> Iterator[ast.AST]:
     """The nodes of a scope but for those of functions and classes in it."""
     waiting: list[ast.AST] = list(scope.body)
     while waiting:
@@ -126,11 +127,9 @@ def _name(node: ast.AST, *, any_use: bool = False) -> str:
 
 def _no_reads(node: ast.AST) -> Iterator[ast.AST]:
     """Of a node, the parts whose values are not used: what is sent, changed or only tested."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        if node.func.attr in _SENDING:
-            yield from (part for each in (*node.args, *node.keywords) for part in ast.walk(each))
-        if node.func.attr in CHANGING:
-            yield node.func.value
+    yield from sending(node)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGING:
+        yield node.func.value
     elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
         yield node.value
     elif isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert):
@@ -143,11 +142,17 @@ def _no_reads(node: ast.AST) -> Iterator[ast.AST]:
         yield from ast.walk(node.target)
 
 
+def sending(node: ast.AST) -> Iterator[ast.AST]:
+    """What is sent to workers by a call."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _SENDING:
+        yield from (part for each in (*node.args, *node.keywords) for part in ast.walk(each))
+
+
 def _is_changed_in(scope: Any, ways: Collection[str], used: Collection[str]) -> bool:
     """Whether a scope fills the global, and is none of the workers'; or empties or sets it anew, whosever it is."""
     known = _known(scope, ways)
     is_workers = getattr(scope, "name", None) in {each.rpartition(".")[2] for each in used}
-    changes = [each for node in _inside(scope) for each in _changes(node, known)]
+    changes = [each for node in inside(scope) for each in _changes(node, known)]
     made = _SET if isinstance(scope, ast.Module) and changes.count(_SET) == 1 else ""
     return any(each != made and not (each == _FILLED and is_workers) for each in changes)
 
@@ -182,4 +187,4 @@ def _target(node: ast.expr) -> str:
     return _name(node.value) if isinstance(node, ast.Subscript) else _name(node, any_use=True)
 
 
-__all__ = ["Wanted", "is_changed", "line_of"]
+__all__ = ["Wanted", "inside", "is_changed", "line_of", "scope_of", "sending"]
