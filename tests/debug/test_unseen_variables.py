@@ -173,6 +173,14 @@ def test_a_flag_that_both_ask_for_may_tell_them_apart(tmp_path: Path) -> None:
     assert len(job(tmp_path, sets.replace("'1'", "'0.7'") + "is_first()\n", path + "is_first()\n")) == 1
 
 
+def test_a_forked_child_tells_nobody(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unseen_variables, "_state", unseen_variables._State())
+    unseen_variables.watch(driver=True)
+    unseen_variables._forked()
+    os.environ["RANK_SCALE"] = "0.5"
+    assert not store.kept
+
+
 def test_a_driver_whose_workers_read_what_it_sets_too_late(cluster: Cluster) -> None:
     job = Job(cluster, "--", sys.executable, str(PROGRAMS / PROGRAM))
     try:

@@ -24,6 +24,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from . import noticeboard
+from .core import asking
 from .expressions import VALUE, nodes_of, short, tree_of
 from .redaction import REDACTED, redact, scrub_start
 from .sources import is_users
@@ -95,6 +96,14 @@ class _State:
 
 
 _state = _State()
+
+
+def _forked() -> None:
+    """A forked child has an environment of its own, and its parent's connection to Ray is none of its."""
+    _state.sets, _state.job, _state.soon = {}, "", None
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 # ---- noting
@@ -191,7 +200,9 @@ def _set_in_driver(name: Any, value: Any = None, *, frame: FrameType | None) -> 
     if is_new and noticeboard.is_connected() and noticeboard.job() == _state.job:
         times = {each: _state.told[each] for each in _state.sets if each in _state.told}
         _state.told = {**times, name: time.time()}
-        noticeboard.put(SET, "", {"host": socket.gethostname(), "names": _state.told})
+        with asking() as is_open:
+            if is_open:
+                noticeboard.put(SET, "", {"host": socket.gethostname(), "names": _state.told})
 
 
 def _passes(file: str) -> bool:
