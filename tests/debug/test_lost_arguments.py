@@ -119,15 +119,25 @@ def test_a_list_that_a_task_fills(tmp_path: Path) -> None:
     [
         ("{}", "buffer['a'] = 1", "[key for key in rows]"),
         ("set()", "buffer.add(1)", "for row in rows: pass"),
-        ("[0] * 8", "buffer[0] = 2", "sum(rows)"),
-        ("[None] * 8", "buffer[0] = 2", "rows[0]"),
-        ("{'a': 0}", "buffer['a'] += count", "print(f'{rows}')"),
         ("list()", "[buffer.append(1) for _ in range(count)]", "return rows"),
     ],
 )
 def test_all_ways_to_fill_one(tmp_path: Path, made: str, change: str, read: str) -> None:
     [line] = said(tmp_path, filling(made, change, read))
     assert line.startswith("job.py:8: rows is still empty here")
+
+
+@pytest.mark.parametrize(
+    ("made", "change", "read", "many"),
+    [
+        ("[0] * 8", "buffer[0] = 2", "sum(rows)", "1 of 8"),
+        ("[None] * 8", "buffer[1:3] = 2, 2", "rows[0]", "2 of 8"),
+        ("{'a': 0}", "buffer['a'] += count", "print(f'{rows}')", "1 of 1"),
+    ],
+)
+def test_one_with_places_to_fill(tmp_path: Path, made: str, change: str, read: str, many: str) -> None:
+    [line] = said(tmp_path, filling(made, change, read))
+    assert line.startswith("job.py:8: rows is as it was here") and f"changes {many} entries of its argument" in line
 
 
 def test_by_name_to_an_actors_method(tmp_path: Path) -> None:
@@ -297,5 +307,5 @@ def test_a_driver_whose_objects_stay_what_they_were(cluster: Cluster) -> None:
     at = f"{PROGRAMS / PROGRAM}:{{}}: DevkitWarning: "
     assert sorted(line.partition(" here")[0] for line in lines) == [
         at.format(mark(PROGRAM, "read")) + "rows is still empty",
-        at.format(mark(PROGRAM, "totals")) + "totals is still empty",
+        at.format(mark(PROGRAM, "totals")) + "totals is as it was",
     ]

@@ -19,13 +19,13 @@ import inspect
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from . import calls_made, noticeboard
-from .changed_globals import CONTAINERS, fingerprint, name_of
+from .changed_globals import CONTAINERS, name_of
 from .expressions import tree_of
 from .imports import on_import
 from .passed_names import CONTAINER, MODULE, TENSOR, Passed, read_later
@@ -51,7 +51,7 @@ class _Before(NamedTuple):
     place: int | str  # position, or name
     value: Any
     kind: str
-    state: Any  # of a model, the versions of its parameters; of a tensor, its version
+    state: Any  # of a model, the versions of its parameters; of a tensor, its version; of a container, its length
 
 
 # ---- in a worker
@@ -111,7 +111,12 @@ def covered(function: Any, name: str, state: _State) -> Function:
     is_plain = not (inspect.isgeneratorfunction(inner) or inspect.iscoroutinefunction(inner))
     if code is None or not is_plain or inspect.isasyncgenfunction(inner) or not is_users(code.co_filename):
         return function  # type: ignore[no-any-return]
-    if code.co_filename.startswith(OURS) or code.co_argcount + code.co_kwonlyargcount <= (method is not None):
+    is_static = method is not None and code.co_varnames[:1] != ("self",)
+    if (
+        is_static
+        or code.co_filename.startswith(OURS)
+        or code.co_argcount + code.co_kwonlyargcount <= (method is not None)
+    ):
         return function  # type: ignore[no-any-return]
     own, task = int(method is not None), name.rpartition(".")[2]
 
@@ -132,13 +137,14 @@ def _look(arguments: tuple[Any, ...], named: dict[str, Any]) -> list[_Before]:
     """On the way of each call: no more than the types of its arguments, where nothing can be changed."""
     found: list[_Before] = []
     try:
-        for place, value in [*enumerate(arguments[:MOST]), *named.items()] if named else enumerate(arguments[:MOST]):
+        given: Iterable[tuple[int | str, Any]] = enumerate(arguments[:MOST])
+        for place, value in chain(given, named.items()) if named else given:
             kind = type(value)
             if kind in _PLAIN:
                 continue
             if kind in CONTAINERS:
                 if _is_blank(value):
-                    found.append(_Before(place, value, CONTAINER, 0))
+                    found.append(_Before(place, value, CONTAINER, len(value)))
             elif torch := sys.modules.get("torch"):
                 _look_at_torchs(torch, place, value, found)
     except Exception:  # noqa: BLE001 - objects of somebody's own make, or torch's without a version
@@ -159,14 +165,7 @@ def _is_blank(value: Any) -> bool:
     for each in islice(value.values() if isinstance(value, dict) else value, MOST_ITEMS):
         if type(each) not in _BLANK or each:
             return False
-    return len(value) <= MOST_ITEMS or not _entries(value)
-
-
-def _entries(value: Any) -> float:
-    """As `fingerprint`, and of None nothing."""
-    if type(value) is list and len(value) > 0 and value[0] is None:
-        return float(sum(each is not None for each in value[:1000]))
-    return fingerprint(value) or 0.0
+    return len(value) <= MOST_ITEMS
 
 
 def _compare(before: list[_Before], result: Any, call: str, inner: Any, own: int, state: _State) -> None:
@@ -175,23 +174,25 @@ def _compare(before: list[_Before], result: Any, call: str, inner: Any, own: int
         if not changed or not _is_nothing_of(result, each.kind):
             continue
         names = inner.__code__.co_varnames[own : inner.__code__.co_argcount]
-        is_named = isinstance(each.place, str)
-        name = str(each.place) if is_named else names[each.place] if each.place < len(names) else ""  # type: ignore[operator, index]
+        name = each.place if isinstance(each.place, str) else names[each.place] if each.place < len(names) else ""
         position = names.index(name) if name in names else -1
         if name and (key := f"{call}-{name}") not in state.told and len(state.told) < MOST:
             state.told.add(key)
             at = (inner.__code__.co_filename, inner.__code__.co_firstlineno)
             note = {"call": call, "name": name, "position": position, "kind": each.kind, "changed": changed}
-            of = len(each.state) if each.kind == MODULE else 0
+            of = each.state if each.kind == CONTAINER else len(each.state) if each.kind == MODULE else 0
             returns = "None" if result is None else "nothing of it"
             state.news.append((key, {**note, "of": of, "returns": returns, "who": name_of(inner.__code__), "at": at}))
             state.soon.wake()
 
 
 def _changed(each: _Before) -> int:
-    """How many entries it has got, or how many of its parameters have changed."""
+    """How many entries it has got, or how many of its entries or parameters have changed."""
     if each.kind == CONTAINER:
-        return int(_entries(each.value))
+        if not each.state:
+            return len(each.value)
+        items = islice(each.value.values() if isinstance(each.value, dict) else each.value, MOST_ITEMS)
+        return sum(bool(type(one) not in _BLANK or one) for one in items)
     if each.kind == TENSOR:
         return int(each.value._version > each.state)
     return sum(one._version > version for one, version in each.state)
@@ -254,6 +255,8 @@ def _sentence(note: noticeboard.Document, variable: str, passed_at: str) -> str:
     change, now = "its argument", "is as it was"
     if note["kind"] == MODULE:
         change = f"{note['changed']} of {note['of']} parameters of its argument"
+    elif note["kind"] == CONTAINER and note["of"]:
+        change = f"{note['changed']} of {note['of']} entries of its argument"
     elif note["kind"] == CONTAINER:
         many = "1 entry" if note["changed"] == 1 else f"{note['changed']} entries"
         change, now = f"(to {many}) its argument", "is still empty"

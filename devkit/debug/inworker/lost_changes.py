@@ -71,7 +71,8 @@ class _State:
 
 def _note(each: Changed, call: str, count: float, used: tuple[str, ...]) -> noticeboard.Document:
     own = {"module": each.module, "owner": each.owner, "name": each.name, "who": each.who, "at": each.at}
-    return {**own, "count": count, "is_number": type(each.value) in NUMBERS, "call": call, "used": used}
+    entries = 0 if type(each.value) in NUMBERS else len(each.value)
+    return {**own, "count": count, "entries": entries, "call": call, "used": used}
 
 
 def watch() -> None:
@@ -156,9 +157,9 @@ def lost(notes: list[noticeboard.Document]) -> list[tuple[str, int, str]]:
     found = []
     for note in most.values():
         module = sys.modules.get(note["module"])
-        is_blank = fingerprint(value_in(vars(module), note["owner"], note["name"])) == 0.0 if module else False
-        if is_blank and (place := _read_at(note, str(getattr(module, "__file__", "")))):
-            found.append((*place, _sentence(note)))
+        value = value_in(vars(module), note["owner"], note["name"]) if module else None
+        if fingerprint(value) == 0.0 and (place := _read_at(note, str(getattr(module, "__file__", "")))):
+            found.append((*place, _sentence(note, value)))
     return found
 
 
@@ -178,14 +179,20 @@ def _read_at(note: noticeboard.Document, file: str) -> tuple[str, int] | None:
     return None
 
 
-def _sentence(note: noticeboard.Document) -> str:
+def _sentence(note: noticeboard.Document, value: Any) -> str:
     name = f"{note['owner']}.{note['name']}" if note["owner"] else note["name"]
-    count = f"{note['count']:.12g}"
-    there = f"is {count}" if note["is_number"] else f"has {count} {'entry' if count == '1' else 'entries'}"
+    count, entries = f"{note['count']:.12g}", note["entries"]
+    if type(value) in NUMBERS:
+        here, there = "is 0", f"it is {count}"
+    elif len(value) == 0:
+        here, there = "is empty", f"it has {entries} {'entry' if entries == 1 else 'entries'}"
+    else:
+        here, there = "has nothing in its entries", f"{count} of {entries} have something"
     file, line = note["at"]
+    at = f"{os.path.basename(file)}:{line}"
     return (
-        f"{name} is {'0' if note['is_number'] else 'empty'} here, as it was at first: {note['who']} changes it at "
-        f"{os.path.basename(file)}:{line} in a worker, which has its own; there it {there}"
+        f"{name} {here} here, as it was at first: {note['who']} changes it at {at} in a worker, which has its own; "
+        f"there {there}"
     )
 
 

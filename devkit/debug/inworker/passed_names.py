@@ -160,7 +160,8 @@ def _use_of_model(tree: ast.Module, node: ast.Name, parent: ast.AST | None, pare
 
 def _only_uses(tree: ast.Module, name: str) -> bool:
     """Whether a function of this file only runs a model, as far as can be seen."""
-    waiting, seen = [name], set()
+    waiting = [name]
+    seen: set[str] = set()
     functions = {each.name: each for each in tree.body if isinstance(each, ast.FunctionDef)}
     while waiting:
         function = functions.get(waiting.pop())

@@ -278,7 +278,9 @@ def _is_given(file: str, name: str) -> bool:
         each for each in nodes_of(tree, ast.Call) if isinstance(each.func, ast.Attribute) and each.func.attr == "init"
     ]
     of_all = {id(part) for each in inits for part in ast.walk(each)}  # which has what it had then
-    pairs = [*((one.arg, one.value) for one in nodes_of(tree, ast.keyword) if id(one.value) not in of_all)]
+    pairs: list[tuple[Any, ast.expr]] = [
+        *((one.arg, one.value) for one in nodes_of(tree, ast.keyword) if id(one.value) not in of_all)
+    ]
     for each in nodes_of(tree, ast.Dict):
         if id(each) not in of_all:
             named = zip(each.keys, each.values, strict=True)
@@ -313,13 +315,14 @@ def _read_in_worker(name: Any, value: str | None, frame: FrameType) -> None:
         if name in _state.others:
             return
         read = _state.reads.get(name)
-        while id(frame.f_code) in _GETS:
-            frame = frame.f_back  # type: ignore[assignment] - they are called by somebody
-        if read is not None and frame.f_code is read.code and frame.f_lasti == read.at:
+        reader: FrameType | None = frame
+        while reader is not None and id(reader.f_code) in _GETS:
+            reader = reader.f_back
+        if read is not None and reader is not None and reader.f_code is read.code and reader.f_lasti == read.at:
             read.value, read.time = value, time.time()
-            _state.soon.wake()  # type: ignore[union-attr] - it is there before this is called
+            _wake()
         else:
-            _read_anew(name, value, sys._getframe(2), read)
+            _read_anew(name, value, frame, read)
     except Exception:  # noqa: BLE001 - no thread is to be had, or a key that is no text: it is read all the same
         pass
 
@@ -330,14 +333,19 @@ def _read_anew(name: Any, value: str | None, frame: FrameType, read: _Read | Non
             _state.others.add(name)
     elif (reader := _reader(frame)) is not None:
         _state.reads[name] = _Read(value, reader.f_code, reader.f_lasti, reader.f_lineno or 0, time.time())
-        _state.soon.wake()  # type: ignore[union-attr] - as above
+        _wake()
+
+
+def _wake() -> None:
+    if _state.soon is not None:  # in a forked child it is not
+        _state.soon.wake()
 
 
 def _set_in_worker(name: Any, _value: Any = None, *, frame: FrameType | None) -> None:
     if len(_state.own) < MOST * 10:
         _state.own.add(str(name))
-    if name in _state.told and _state.soon is not None:
-        _state.soon.wake()
+    if name in _state.told:
+        _wake()
 
 
 def _tell() -> bool:
