@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from devkit.debug.inworker import calls_made, lost_arguments
+from devkit.debug.inworker import calls_made, lost_arguments, noticeboard
 from devkit.debug.inworker.core import asking
 from tests.debug.conftest import PROGRAMS, Cluster, Job, mark
 from tests.debug.noticeboard_fake import Store, connected
@@ -88,7 +88,7 @@ def said(folder: Path, text: str) -> list[str]:
     with asking():  # not beside its own thread
         assert state.tell()
     state.soon.end()
-    notes = lost_arguments.noticeboard.every(lost_arguments.KIND)
+    notes = noticeboard.every(lost_arguments.KIND)
     return [f"{Path(at).name}:{line}: {text}" for at, line, text in lost_arguments.lost(notes)]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from devkit.debug.inworker import calls_made, changed_globals, lost_changes
+from devkit.debug.inworker import calls_made, changed_globals, lost_changes, noticeboard
 from devkit.debug.inworker.core import asking
 from tests.debug.conftest import PROGRAMS, Cluster, Job, mark
 from tests.debug.noticeboard_fake import Store, connected
@@ -70,7 +70,7 @@ class Processes:
         with asking():  # not beside its own thread
             assert self.state.tell()
         self.state.soon.end()
-        notes = lost_changes.noticeboard.every(lost_changes.KIND)
+        notes = noticeboard.every(lost_changes.KIND)
         return [f"{Path(file).name}:{line}: {text}" for file, line, text in lost_changes.lost(notes)]
 
 

@@ -197,13 +197,12 @@ def test_a_driver_whose_workers_read_what_it_sets_too_late(cluster: Cluster) -> 
     assert f"bonus reads it at {PROGRAM}:{mark(PROGRAM, 'task')}" in lines[1]
 
 
-def test_a_read_before_it_was_set_says_nothing(tmp_path: Path, store: Store) -> None:
-    key = noticeboard._key(unseen_variables.SET, "")
+def test_a_read_before_it_was_set_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put = noticeboard.put
 
-    class Late(Store):
-        def internal_kv_put(self, at: bytes, value: bytes, *arguments: object, **options: object) -> None:
-            later = value.replace(b'"RANK_SCALE": 1', b'"RANK_SCALE": 9') if at == key else value
-            super().internal_kv_put(at, later, *arguments, **options)  # type: ignore[arg-type]
+    def put_later(kind: str, name: str, document: noticeboard.Document) -> None:
+        later = {each: at + 1000.0 for each, at in document.get("names", {}).items()}
+        put(kind, name, {**document, "names": later} if kind == unseen_variables.SET else document)
 
-    store.__class__ = Late
+    monkeypatch.setattr(noticeboard, "put", put_later)
     assert job(tmp_path, SETS, GETS) == []
