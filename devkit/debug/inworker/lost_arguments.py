@@ -26,9 +26,7 @@ from typing import Any, NamedTuple
 
 from . import calls_made, noticeboard
 from .changed_globals import CONTAINERS, name_of
-from .expressions import tree_of
 from .imports import on_import
-from .passed_names import CONTAINER, MODULE, TENSOR, Passed, read_later
 from .sources import is_users
 from .stacks import OURS
 from .words import warn
@@ -37,6 +35,7 @@ KIND = "argument"  # of notes
 MOST = 20  # arguments that are told of, and that are looked at for one call
 MOST_ITEMS = 100  # that are looked at of what a call gets or returns
 LINES = 5
+CONTAINER, TENSOR, MODULE = "container", "tensor", "module"
 _MARK = "__devkit_arguments__"
 _PLAIN = (str, int, float, bool, type(None), bytes)
 _BLANK = (int, float, bool, type(None), *CONTAINERS)
@@ -234,6 +233,9 @@ def tell() -> None:
 
 def lost(notes: list[noticeboard.Document]) -> list[tuple[str, int, str]]:
     """(file, line, sentence) of each variable that the driver reads behind the call that was to change it."""
+    from .expressions import tree_of
+    from .passed_names import Passed, read_later
+
     found: dict[tuple[str, int], str] = {}
     for note in notes:
         for call in calls_made.every():
@@ -266,4 +268,4 @@ def _sentence(note: noticeboard.Document, variable: str, passed_at: str) -> str:
     )
 
 
-__all__ = ["covered", "lost", "tell", "watch"]
+__all__ = ["CONTAINER", "MODULE", "TENSOR", "covered", "lost", "tell", "watch"]

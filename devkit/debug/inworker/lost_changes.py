@@ -26,9 +26,7 @@ from typing import Any
 
 from . import calls_made, noticeboard
 from .changed_globals import NUMBERS, Changed, changes_of, fingerprint, value_in
-from .expressions import tree_of
 from .imports import on_import
-from .read_behind import Wanted, is_changed, line_of
 from .sources import is_users
 from .words import warn
 
@@ -164,6 +162,9 @@ def lost(notes: list[noticeboard.Document]) -> list[tuple[str, int, str]]:
 
 
 def _read_at(note: noticeboard.Document, file: str) -> tuple[str, int] | None:
+    from .expressions import tree_of
+    from .read_behind import Wanted, is_changed, line_of
+
     name = f"{note['owner']}.{note['name']}" if note["owner"] else note["name"]
     wanted = Wanted(note["module"], file, name, note["used"])
     _, home = tree_of(file)

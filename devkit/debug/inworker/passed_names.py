@@ -9,9 +9,9 @@ import ast
 from types import CodeType
 from typing import Any, NamedTuple
 
+from .lost_arguments import CONTAINER, MODULE, TENSOR
 from .read_behind import inside, scope_of, sending
 
-CONTAINER, TENSOR, MODULE = "container", "tensor", "module"
 _EMPTY_CALLS = frozenset({"list", "dict", "set", "deque", "Counter", "OrderedDict"})
 _EMPTY_TENSORS = frozenset({"zeros", "zeros_like", "empty", "empty_like"})
 _READERS = frozenset(
@@ -178,4 +178,4 @@ def _only_uses(tree: ast.Module, name: str) -> bool:
     return bool(seen)
 
 
-__all__ = ["CONTAINER", "MODULE", "TENSOR", "Found", "Passed", "read_later"]
+__all__ = ["Found", "Passed", "read_later"]
