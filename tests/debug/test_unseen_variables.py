@@ -8,6 +8,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -179,6 +180,22 @@ def test_a_forked_child_tells_nobody(store: Store, monkeypatch: pytest.MonkeyPat
     unseen_variables._forked()
     os.environ["RANK_SCALE"] = "0.5"
     assert not store.kept
+
+
+@pytest.mark.parametrize("is_driver", [True, False])
+def test_what_is_compiled_is_compiled_as_before(monkeypatch: pytest.MonkeyPatch, is_driver: bool) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(unseen_variables, "_state", unseen_variables._State())
+    unseen_variables.watch(driver=is_driver)
+    monkeypatch.setenv("RANK_SCALE", "2")
+
+    def scaled(value: Any) -> Any:
+        has_both = "RANK_SCALE" in os.environ and os.environ["RANK_SCALE"] == os.getenv("RANK_SCALE")
+        return value * 2 if has_both and os.environ.get("SCALE_OF_ALL") is None else value
+
+    torch._dynamo.reset()
+    assert torch.compile(scaled, backend="eager", fullgraph=True)(torch.ones(1)).item() == 2.0
+    assert not unseen_variables._state.reads
 
 
 def test_a_driver_whose_workers_read_what_it_sets_too_late(cluster: Cluster) -> None:

@@ -155,8 +155,9 @@ def _look_at_torchs(torch: Any, place: int | str, value: Any, found: list[_Befor
     if type(value) is torch.Tensor:
         if not value.is_inference():
             found.append(_Before(place, value, TENSOR, value._version))
-    elif isinstance(value, torch.nn.Module):
-        found.append(_Before(place, value, MODULE, [(each, each._version) for each in value.parameters()]))
+    elif issubclass(type(value), torch.nn.Module):
+        own = torch.nn.Module.named_parameters(value)  # and not by a method of the program's
+        found.append(_Before(place, value, MODULE, [(each, each._version) for _, each in own]))
 
 
 def _is_blank(value: Any) -> bool:

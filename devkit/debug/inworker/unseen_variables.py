@@ -16,7 +16,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from opcode import opname
@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 from . import noticeboard
 from .core import asking
 from .expressions import VALUE, nodes_of, short, tree_of
+from .imports import on_import
 from .redaction import REDACTED, redact, scrub_start
 from .sources import is_users
 from .stacks import OURS, users_lines
@@ -121,15 +122,31 @@ def watch(*, driver: bool) -> None:
         _state.soon = noticeboard.Soon(_tell, "devkit-environ")
     else:
         return  # a child without Ray
+    on_import("torch.compiler", _ask_torch)
     kind: Any = os._Environ
     kind.__getitem__ = _reading(kind.__getitem__, _read_in_driver if driver else _read_in_worker)
     for name in ("__setitem__", "__delitem__"):
         setattr(kind, name, _changing(getattr(kind, name), _set_in_driver if driver else _set_in_worker))
 
 
+def _never() -> bool:
+    return False
+
+
+# Whether `torch.compile` follows what calls this, and must find what was there before: torch's, once that is imported.
+_is_traced: Callable[[], bool] = _never
+
+
+def _ask_torch(module: Any) -> None:
+    global _is_traced
+    _is_traced = getattr(module, "is_dynamo_compiling", _is_traced)
+
+
 def _reading(original: Any, noted: Any) -> Any:
     @functools.wraps(original)
     def __getitem__(self: Any, key: Any) -> Any:
+        if _is_traced():
+            return original(self, key)
         try:
             value = original(self, key)
         except KeyError:
@@ -146,6 +163,8 @@ def _changing(original: Any, noted: Any) -> Any:
     @functools.wraps(original)
     def change(self: Any, key: Any, *value: Any) -> None:
         original(self, key, *value)
+        if _is_traced():
+            return
         with suppress(Exception):  # whatever it is: the variable is set all the same
             noted(key, *value, frame=sys._getframe(1))
 
