@@ -119,6 +119,11 @@ def of_task(task_id: bytes) -> Called | None:
     return _made.get(task_id)
 
 
+def every() -> list[Called]:
+    """The last ones, the oldest first."""
+    return list(_made.values())
+
+
 def by_task(task_id: bytes, attempt: int) -> list[Called]:
     """Those that a try of a task has made, the oldest first, as far as they are kept."""
     return [each for each in list(_made.values()) if each.by == task_id and each.attempt == attempt]
@@ -140,4 +145,4 @@ def place(call: Called) -> str:
     return f"{os.path.basename(code.co_filename)}:{call.line} in {code.co_qualname}" if own else ""
 
 
-__all__ = ["Called", "at_least", "by_task", "of_task", "place", "watch"]
+__all__ = ["Called", "at_least", "by_task", "every", "of_task", "place", "watch"]

@@ -16,7 +16,7 @@ from .sources import is_users
 
 MOST = 3  # frames that are told of
 NAMES = 4  # of one frame
-_CHANGING = frozenset(
+CHANGING = frozenset(
     {"add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem", "popleft", "remove"}
     | {"reverse", "setdefault", "sort", "update"}
 )
@@ -76,7 +76,7 @@ def _written(node: ast.AST, ended: int) -> Iterator[str]:
         yield node.id
     elif isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
         yield from _root(node)
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGING:
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGING:
         yield from _root(node.func)
     for each in ast.iter_child_nodes(node):
         yield from _written(each, ended)
@@ -90,4 +90,4 @@ def _root(node: Any) -> Iterator[str]:
         yield node.id
 
 
-__all__ = ["said", "written_since"]
+__all__ = ["CHANGING", "said", "written_since"]

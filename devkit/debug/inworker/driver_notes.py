@@ -7,14 +7,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from . import cut_off, hub_place, private, sent_globals
+from . import cut_off, hub_place, lost_arguments, lost_changes, private, sent_globals, unseen_variables
 from .words import given, say, warn
 
 
 def tell_changed() -> None:
-    """Warns of globals that have changed."""
+    """Warns of globals and of environment variables that were changed in vain."""
     for each in sent_globals.changed():
         warn(*each)
+    unseen_variables.tell()
+    lost_changes.tell()
+    lost_arguments.tell()
 
 
 def tell_cut_off() -> list[str]:

@@ -22,6 +22,8 @@ def install(agent: Agent, *, driver: bool) -> None:
         found_actors,
         kills,
         lookups,
+        lost_arguments,
+        lost_changes,
         made,
         no_batches,
         ownership,
@@ -31,6 +33,7 @@ def install(agent: Agent, *, driver: bool) -> None:
         signals,
         stale_copies,
         unloaded,
+        unseen_variables,
     )
 
     # An async actor on uvloop can't run its other calls while one of them is stopped; asyncio's own loop can.
@@ -45,6 +48,10 @@ def install(agent: Agent, *, driver: bool) -> None:
     stale_copies.watch()
     no_batches.watch()
     training.watch()
+    unseen_variables.watch(driver=driver)
+    if not driver:
+        lost_changes.watch()
+        lost_arguments.watch()
     on_its_way: Callable[[], None] | None = None
     if agent.settings.post_mortem != "off" and not agent.settings.leave_to_ray:
         reserve.hold()
