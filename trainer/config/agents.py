@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from trainer.agent import by_turn_names, messages, source
+from trainer.agent import by_turn_names, libraries, messages, source
 from trainer.config import tools
 from trainer.config.agent_schema import AgentConfig
 from trainer.config.files import FILE, Rows, kind_of, parsed
@@ -129,8 +129,8 @@ def _tag_problems(agent: AgentConfig) -> Iterator[Problem]:
 
 
 def _environment_problems(env: str) -> Iterator[Problem]:
-    """The file is parsed, never run."""
-    if env in source.BUILT_IN or env == source.TOOLS:
+    """The file is parsed, never run; a library is not asked."""
+    if env in source.BUILT_IN or env == source.TOOLS or libraries.named(env):
         return
     if not source.is_file(env):
         what, hint = source.unknown(env)
