@@ -17,7 +17,7 @@ from devkit.console import emit, result, talk
 from devkit.errors import UsageError
 from devkit.palette import GOOD
 from devkit.records import AgentReplayRecord
-from trainer.agent import libraries
+from trainer.agent import others
 from trainer.agent.again import Compared, Recorded, again, digest
 from trainer.agent.source import BUILT_IN, TOOLS, NoEnvironment, Source, is_file
 from trainer.agent.tools import bundle
@@ -95,7 +95,7 @@ def _source(sample: Mapping[str, Any], options: ReplayOptions) -> Source:
             hint="an earlier version has written it; a run of this one writes it anew to trainer.rollout_data_dir",
         )
     env = options.env or known["env"]
-    if env in BUILT_IN or libraries.named(env):
+    if env in BUILT_IN or others.named(env):
         return Source(env, None, known["kwargs"])
     if env == TOOLS:
         return _tools(known)

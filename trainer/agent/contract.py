@@ -43,6 +43,14 @@ class Unfit(Exception):
     """An answer that is none: of another type, or not to be written as text."""
 
 
+class Away(Exception):
+    """Of an environment on a server: what came in place of an answer, of the kind `kind` of `episode.Failure`."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
 @dataclass(frozen=True)
 class Observed:
     """An environment's answer, checked."""

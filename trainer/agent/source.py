@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainer import user_file
-from trainer.agent import libraries
+from trainer.agent import others
 from trainer.agent.tools.bundle import Bundle
 
 SEARCH, SEVERAL = "search", "several"
@@ -88,8 +88,8 @@ class Source:
             return getattr(importlib.import_module(module), name)
         if self.env == TOOLS and self.text is not None:
             return _with_tools(self.text)
-        if libraries.named(self.env):
-            return _of_library(self.env)
+        if others.named(self.env):
+            return _of_others(self.env, self.kwargs)
         if self.text is None:
             said, hint = unknown(self.env)
             raise NoEnvironment(f"agent.env={self.env} {said}", hint)
@@ -133,13 +133,14 @@ def unknown(env: str) -> tuple[str, str]:
     """What is wrong with a name that is neither, and what to write instead."""
     if env.endswith(".py"):
         return "is no environment: it names no class of that file", f"write agent.env={env}:CLASS"
-    if env.rstrip(":") in libraries.LIBRARIES:
+    if env.rstrip(":") in others.LIBRARIES:
         library = env.rstrip(":")
         return "is no environment: it names none of that library", f"write agent.env={library}:ID"
     near = difflib.get_close_matches(env, (*BUILT_IN, TOOLS), n=1)
     said = f"did you mean {near[0]}?" if near else f"there is {', '.join((*BUILT_IN, TOOLS))};"
-    others = " or ".join(f"{library}:ID" for library in libraries.LIBRARIES)
-    return "is no environment", f"{said} a class in a file of yours is agent.env=FILE.py:CLASS, a library's {others}"
+    named = ", ".join(f"{library}:ID" for library in others.LIBRARIES)
+    theirs = f"others are {named}, {others.SERVER}ws://HOST:PORT"
+    return "is no environment", f"{said} a class in a file of yours is agent.env=FILE.py:CLASS; {theirs}"
 
 
 def _with_tools(text: str) -> Any:
@@ -152,10 +153,10 @@ def _with_tools(text: str) -> Any:
         raise NoEnvironment(str(error), error.hint) from error
 
 
-def _of_library(env: str) -> Any:
+def _of_others(env: str, kwargs: Mapping[str, Any]) -> Any:
     try:
-        return libraries.load(env)
-    except libraries.Unknown as error:
+        return others.load(env, kwargs)
+    except others.Unknown as error:
         raise NoEnvironment(str(error), error.hint) from error
 
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import yaml
 
-from trainer.agent import by_turn_names, libraries, messages, source
+from trainer.agent import by_turn_names, messages, others, source
 from trainer.config import tools
 from trainer.config.agent_schema import AgentConfig
 from trainer.config.files import FILE, Rows, kind_of, parsed
 from trainer.config.problems import Note, Problem
+from trainer.config.retrievers import is_loopback
 from trainer.config.schema import Config
 from trainer.config.search_r1 import length_notes
 from trainer.env.search import STOP
@@ -21,6 +22,7 @@ from trainer.env.several import Several
 
 _ENV = "agent.env"
 MOST_SHARES = 10_000
+_OF_TURN = 0.95  # of agent.turn_timeout
 _SEVERAL_HINT = "write agent.env_kwargs={envs:{Lake:{env:frozen_lake},Room:{env:sokoban}}} agent.tags=[Lake:3,Room:1]"
 _DEFAULTS = vars(AgentConfig())
 _OF_TASKS = (
@@ -72,7 +74,17 @@ def constructor(config: Config) -> dict[str, Any]:
     agent = config.agent
     if agent.env == source.TOOLS:
         return tools.constructor(config)
-    return {"turns": agent.max_turns} if agent.env == source.SEARCH else env_kwargs(agent)
+    if agent.env == source.SEARCH:
+        return {"turns": agent.max_turns}
+    return {**_answer_limit(agent), **env_kwargs(agent)}
+
+
+def _answer_limit(config: AgentConfig) -> dict[str, Any]:
+    """What a server is given for an answer: a little less than its process, so that the failure names its URL."""
+    if not others.is_server(config.env):
+        return {}
+    limit_s = config.turn_timeout if config.isolate else None
+    return {"timeout": None if limit_s is None else _OF_TURN * limit_s}
 
 
 def stop_texts(config: Config) -> tuple[str, ...]:
@@ -130,7 +142,13 @@ def _tag_problems(agent: AgentConfig) -> Iterator[Problem]:
 
 def _environment_problems(env: str) -> Iterator[Problem]:
     """The file is parsed, never run; a library is not asked."""
-    if env in source.BUILT_IN or env == source.TOOLS or libraries.named(env):
+    if others.is_server(env):
+        try:
+            others.addresses(env)
+        except ValueError as error:
+            yield Problem(_ENV, f"{_ENV}={env} is {error}", f"such as {_ENV}={others.SERVER}ws://127.0.0.1:8000")
+        return
+    if env in source.BUILT_IN or env == source.TOOLS or others.named(env):
         return
     if not source.is_file(env):
         what, hint = source.unknown(env)
@@ -248,6 +266,8 @@ def agent_notes(config: Config) -> Iterator[Note]:
     for name in ("tags", "val_tags") if agent.env != source.SEVERAL else ():
         if getattr(agent, name):
             yield Note("inert", f"agent.{name}", f"agent.{name} has no effect: {_ENV} is not several")
+    if others.is_server(agent.env) and config.trainer.nnodes > 1 and is_loopback(others.addresses(agent.env)[1]):
+        yield Note("here", _ENV, f"{_ENV}={agent.env} is each node's own: such a server must run on every node")
     if agent.val_episodes == 0:
         yield Note("here", "agent.val_episodes", "agent.val_episodes is 0: validation is off")
     limits = ("turn_timeout", "trajectory_timeout") if not agent.isolate else ("turn_timeout",)

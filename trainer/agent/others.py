@@ -1,4 +1,6 @@
-"""Environments that a library makes by names of its own: `agent.env=LIBRARY:ID`, as `gem:game:Sudoku-v0-easy`.
+"""Environments of others: a library's, by a name that it knows, and an OpenEnv server's, by its address.
+
+    gem:game:Sudoku-v0-easy    gymnasium:games:Guess-v0    openenv+ws://127.0.0.1:8000
 
 A library is imported where environments live, once for all of them. This module needs the standard library only.
 """
@@ -7,9 +9,13 @@ from __future__ import annotations
 
 import functools
 import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trainer.retrieval import http
+
+SERVER = "openenv+"
 GYMNASIUM, GEM = "gymnasium", "gem"
 
 
@@ -28,7 +34,7 @@ LIBRARIES = {  # by the module's name
 
 
 class Unknown(Exception):
-    """A library that is not installed, or has no such environment; the message says which."""
+    """A library that is not installed, a server that is not there, or one without such an environment."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
@@ -36,17 +42,51 @@ class Unknown(Exception):
 
 
 def named(env: str) -> bool:
-    """Whether `agent.env` is LIBRARY:ID.
+    """Whether `agent.env` is LIBRARY:ID, or a server.
 
-    >>> named("gem:game:Sudoku-v0-easy"), named("gymnasium:games:Guess-v0"), named("gem:"), named("lake.py:Lake")
-    (True, True, False, False)
+    >>> named("gem:game:Sudoku-v0-easy"), named("gem:"), named("openenv+ws://127.0.0.1:8000"), named("lake.py:Lake")
+    (True, False, True, False)
     """
     library, _, name = env.partition(":")
-    return library in LIBRARIES and bool(name)
+    return is_server(env) or (library in LIBRARIES and bool(name))
 
 
-def load(env: str) -> Any:
-    """What makes environments of the name `env`, given the settings of one. Raises Unknown."""
+def is_server(env: str | None) -> bool:
+    """
+    >>> is_server("openenv+ws://127.0.0.1:8000"), is_server("gem:game:Sudoku-v0-easy"), is_server(None)
+    (True, False, False)
+    """
+    return env is not None and env.startswith(SERVER)
+
+
+def addresses(url: str) -> tuple[str, str]:
+    """Where sessions of an OpenEnv server begin, and where its schema is. Raises ValueError for what is no URL of one.
+
+    >>> addresses("openenv+ws://127.0.0.1:8000"), addresses("https://host/echo/")
+    (('ws://127.0.0.1:8000/ws', 'http://127.0.0.1:8000/schema'), ('wss://host/echo/ws', 'https://host/echo/schema'))
+    """
+    scheme, _, rest = url.removeprefix(SERVER).partition("://")
+    if scheme not in ("ws", "wss", "http", "https") or any(char in rest for char in "?#"):
+        raise ValueError("not ws://HOST:PORT")
+    safe, rest = "s" if scheme in ("wss", "https") else "", rest.rstrip("/")
+    base = f"http{safe}://{rest}"
+    try:
+        http.split(base)
+    except ValueError:
+        raise ValueError("not ws://HOST:PORT") from None
+    return f"ws{safe}://{rest}/ws", f"{base}/schema"
+
+
+def load(env: str, given: Mapping[str, Any]) -> Any:
+    """What makes environments of the name `env`; `given` is what each is made with. Raises Unknown."""
+    if not is_server(env):
+        return _of_library(env)
+    from trainer.env import openenv  # aiohttp
+
+    return openenv.maker(env, given)
+
+
+def _of_library(env: str) -> Any:
     library, _, name = env.partition(":")
     known = LIBRARIES[library]
     try:
