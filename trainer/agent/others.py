@@ -16,7 +16,7 @@ from typing import Any
 from trainer.retrieval import http
 
 SERVER = "openenv+"
-GYMNASIUM, GEM = "gymnasium", "gem"
+GYMNASIUM, GEM, SKYRL = "gymnasium", "gem", "skyrl_gym"
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Library:
 LIBRARIES = {  # by the module's name
     GYMNASIUM: Library("gymnasium", "import gymnasium; gymnasium.pprint_registry()"),
     GEM: Library("gem-llm", "import gem; gem.print_envs()"),
+    SKYRL: Library("skyrl-gym", "import skyrl_gym; skyrl_gym.pprint_registry()"),
 }
 
 
@@ -57,6 +58,15 @@ def is_server(env: str | None) -> bool:
     (True, False, False)
     """
     return env is not None and env.startswith(SERVER)
+
+
+def takes_rows(env: str | None) -> bool:
+    """Whether its tasks are rows of data files, which it is given whole, and its rewards the run's.
+
+    >>> takes_rows("skyrl_gym:gsm8k"), takes_rows("gem:game:Sudoku-v0-easy"), takes_rows(None)
+    (True, False, False)
+    """
+    return env is not None and env.startswith(f"{SKYRL}:") and named(env)
 
 
 def addresses(url: str) -> tuple[str, str]:
@@ -95,22 +105,33 @@ def _of_library(env: str) -> Any:
         said = f"agent.env={env} needs the package {known.package}, and import {library} raised {_line(error)}"
         raise Unknown(said, f"pip install {known.package}, on every node") from error
     try:
-        _find(library, module, name)
+        make = _make(library, module, name)
     except Exception as error:
         raise Unknown(f"agent.env={env}: {_line(error)}", f"the names it knows: python -c '{known.lists}'") from error
-    return functools.partial(module.make, name)
+    if library != SKYRL:
+        return make
+    from trainer.env.skyrl import SkyRL
+
+    return functools.partial(SkyRL, make)
 
 
-def _find(library: str, module: Any, name: str) -> None:
-    """Raises what the library raises for a name that it does not know."""
+def _make(library: str, module: Any, name: str) -> Any:
+    """What makes environments of a name. Raises what the library raises for one that it does not know."""
     if library == GEM:
         if name not in importlib.import_module("gem.envs.registration").ENV_REGISTRY:
             raise LookupError(f"gem has no environment {name}")
-        return
+        return functools.partial(module.make, name)
     own, colon, identity = name.rpartition(":")
-    if colon:  # gymnasium's own form: a module that registers the name
-        importlib.import_module(own)
+    registers = (
+        importlib.import_module(own) if colon else None
+    )  # gymnasium's own form: a module that registers the name
+    if library == SKYRL:
+        if callable(found := getattr(registers, identity, None)):  # SkyRL's `entry_point`, MODULE:CLASS
+            spec = importlib.import_module("skyrl_gym.envs.registration").EnvSpec
+            return functools.partial(module.make, spec(id=name, entry_point=found))
+        return functools.partial(module.make, module.spec(identity))
     module.spec(identity)
+    return functools.partial(module.make, name)
 
 
 def _line(error: Exception) -> str:

@@ -110,13 +110,21 @@ class Source:
 def makes_tasks(env: str | None) -> bool:
     """Whether the tasks are seeds of the environment `agent.env`, and its rewards the run's.
 
-    Otherwise they are the rows of data files, and a reward function scores them: without an environment, in search, and
-    with tools.
+    Otherwise they are the rows of data files: without an environment, in search, with tools, and with SkyRL-Gym's.
 
     >>> makes_tasks("frozen_lake"), makes_tasks(SEARCH), makes_tasks(TOOLS), makes_tasks(None)
     (True, False, False, False)
     """
-    return env not in (None, SEARCH, TOOLS)
+    return env not in (None, SEARCH, TOOLS) and not others.takes_rows(env)
+
+
+def scores(env: str | None) -> bool:
+    """Whether rewards are what the environment `agent.env` gives, and not a reward function of what was said.
+
+    >>> scores("frozen_lake"), scores("skyrl_gym:gsm8k"), scores(SEARCH), scores(TOOLS), scores(None)
+    (True, True, False, False, False)
+    """
+    return makes_tasks(env) or others.takes_rows(env)
 
 
 def is_file(env: str) -> bool:
@@ -180,8 +188,8 @@ def _class_in(module: types.ModuleType, name: str, shown: str) -> Any:
         raise NoEnvironment(f"{shown} has no class {name}", f"it has {', '.join(own) or 'none'}")
     missing = [method for method in METHODS if not callable(getattr(found, method, None))]
     if missing:
-        raise NoEnvironment(
-            f"{name} in {shown} has no {' and no '.join(missing)}",
-            "an environment has reset(*, seed) and step(action): docs/agents.md",
-        )
+        hint = "an environment has reset(*, seed) and step(action): docs/agents.md"
+        if callable(getattr(found, "init", None)):
+            hint = f"SkyRL-Gym's, which have init, are agent.env={others.SKYRL}:MODULE:{name}"
+        raise NoEnvironment(f"{name} in {shown} has no {' and no '.join(missing)}", hint)
     return found

@@ -35,6 +35,9 @@ _OF_TASKS = (
 )  # of environments that make their own
 
 
+_OF_SCORES = ("env_kwargs", "reward")  # of those, what acts on rows of data, too, where an environment scores them
+
+
 def env_kwargs(config: AgentConfig) -> dict[str, Any]:
     """What the environment's constructor is given, each value read as YAML. Raises ValueError for what is no pair.
 
@@ -76,6 +79,8 @@ def constructor(config: Config) -> dict[str, Any]:
         return tools.constructor(config)
     if agent.env == source.SEARCH:
         return {"turns": agent.max_turns}
+    if others.takes_rows(agent.env):
+        return {"turns": agent.max_turns, "env_config": env_kwargs(agent)}
     return {**_answer_limit(agent), **env_kwargs(agent)}
 
 
@@ -181,6 +186,9 @@ def _refused(config: Config) -> Iterator[Problem]:
         yield from _refused_beside_tasks(config)
     else:
         yield from _row_problems(config)
+    if config.environment_scores and config.custom_reward_function.path is not None:
+        key = "custom_reward_function.path"
+        yield Problem(key, f"{key} is given beside {_ENV}: rewards are what its step gives", f"leave out {key}")
     observations = config.algorithm.adv_estimator == "gae" and config.algorithm.masked_gae
     if observations and not config.actor_rollout_ref.actor.state_masking:
         key = "actor_rollout_ref.actor.state_masking"
@@ -221,16 +229,14 @@ def _refused_beside_tasks(config: Config) -> Iterator[Problem]:
         if files:
             message = f"{key} is given beside {_ENV}: an environment makes its own tasks, by their seeds"
             yield Problem(key, message, f"leave out {key}; agent.episodes and agent.val_episodes say how many tasks")
-    if config.custom_reward_function.path is not None:
-        key = "custom_reward_function.path"
-        yield Problem(key, f"{key} is given beside {_ENV}: rewards are what its step gives", f"leave out {key}")
 
 
 def _row_problems(config: Config) -> Iterator[Problem]:
-    """Of `agent.env=search`, and with tools."""
+    """Of `agent.env=search`, with tools, and of SkyRL-Gym's."""
     agent = config.agent
     if agent.rows == "turn":
-        message = f"agent.rows=turn, and the rows of {_ENV}={agent.env} are scored as wholes"
+        why = "have prompts of their own" if config.environment_scores else "are scored as wholes"
+        message = f"agent.rows=turn, and the rows of {_ENV}={agent.env} {why}"
         yield Problem("agent.rows", message, "leave out agent.rows", (_ENV,))
     if agent.env == source.SEARCH and agent.speech == "chat":
         message = f"agent.speech=chat, and {_ENV}={source.SEARCH} is one text: nothing stands between its turns"
@@ -255,9 +261,10 @@ def agent_notes(config: Config) -> Iterator[Note]:
             yield Note("inert", key, f"{key} has no effect: {_ENV} is null, and all of a response is sampled")
         return
     if not source.makes_tasks(agent.env):
+        scored = config.environment_scores
         for name in _OF_TASKS:
-            if getattr(agent, name) != _DEFAULTS[name]:
-                why = "tasks are rows of data.train_files, and a reward function scores them"
+            if getattr(agent, name) != _DEFAULTS[name] and not (scored and name in _OF_SCORES):
+                why = "tasks are rows of data.train_files" + ("" if scored else ", and a reward function scores them")
                 yield Note("inert", f"agent.{name}", f"agent.{name} has no effect: {why}")
         yield from length_notes(config) if agent.env == source.SEARCH else ()
         return
