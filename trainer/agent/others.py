@@ -13,8 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainer.retrieval import http
-
 SERVER = "openenv+"
 GYMNASIUM, GEM, SKYRL = "gymnasium", "gem", "skyrl_gym"
 
@@ -75,6 +73,8 @@ def addresses(url: str) -> tuple[str, str]:
     >>> addresses("openenv+ws://127.0.0.1:8000"), addresses("https://host/echo/")
     (('ws://127.0.0.1:8000/ws', 'http://127.0.0.1:8000/schema'), ('wss://host/echo/ws', 'https://host/echo/schema'))
     """
+    from trainer.retrieval import http  # and ssl, which other environments' processes can do without
+
     scheme, _, rest = url.removeprefix(SERVER).partition("://")
     if scheme not in ("ws", "wss", "http", "https") or any(char in rest for char in "?#"):
         raise ValueError("not ws://HOST:PORT")
