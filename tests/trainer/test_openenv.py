@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from devkit import cli
+from tests.trainer.conftest import Words
+from tests.trainer.test_agent_run import ran
 from trainer.agent import contract
 from trainer.agent.contract import Away
 from trainer.agent.homes import Broken, Houses, answered
@@ -168,6 +170,24 @@ def test_a_class_of_ones_own_says_what_an_action_is(serve: Serve, tmp_path: Path
     with closing(Source(f"{tmp_path}/loud.py:Loud", text, kwargs).load()(**kwargs)) as loud:
         contract.reset(loud, 1)
         assert contract.step(loud, "hi").text == "heard HI"
+
+
+def test_a_run_has_fewer_sessions_than_conversations(serve: Serve, words: Words, tmp_path: Path) -> None:
+    (line,) = ran(
+        words(
+            *(f"agent.env={serve(sessions=2)}", "agent.val_episodes=0", "agent.max_turns=2", "agent.max_turn_tokens=6"),
+            *("data.max_response_length=60", f"trainer.rollout_data_dir={tmp_path / 'samples'}"),
+            f"trainer.default_local_dir={tmp_path / 'run'}",
+            without=("data.train_files", "data.val_files"),
+        )
+    )
+    assert (line["agent/dropped"], line["agent/turns/max"]) == (0, 2)
+    samples = [json.loads(text) for text in (tmp_path / "samples/1.jsonl").read_text().splitlines()]
+    assert len(samples) == 8
+    for sample in samples:
+        assert f"Say {random.Random(sample['seed']).randint(1, 9999)}<" in sample["prompt"]
+        said = [turn["action"] for turn in sample["turns"] if len(turn["action"]) <= 20]
+        assert sample["score"] == pytest.approx(sum(map(len, said)) / 10)
 
 
 # -- without a server
