@@ -300,3 +300,10 @@ def test_a_folder_of_a_librarys_name_is_not_taken_for_a_file(tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)
     found = [absolute(Config(agent=AgentConfig(env=env))).agent.env for env in ("gem:Guess", "guess.py:Guess")]
     assert found == ["gem:Guess", f"{tmp_path}/guess.py:Guess"]
+
+
+def test_an_error_that_is_coloured_is_told_without_colours() -> None:
+    assert (
+        contract.told(LookupError("Resource \x1b[93mwords\x1b[0m not\nfound"))
+        == "LookupError: Resource words not found"
+    )

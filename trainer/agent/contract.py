@@ -28,6 +28,7 @@ MOST_CHARACTERS = 4_000_000  # of an observation: no context is that long
 STEP_FORM = "(observation, reward, terminated, truncated, info)"
 _HERE = os.path.dirname(__file__)  # where environments are called
 _SHOWN = 300  # characters of an error's text
+_COLOURS = re.compile("\x1b\\[[0-9;]*m")  # some libraries write their errors for a terminal
 _NAME = re.compile(r"[A-Za-z_][\w.-]*(?:/[\w.-]+)*", re.ASCII)  # of a metric
 # What the trainer itself writes beside an environment's numbers: into metrics, and into the samples.
 RESERVED = frozenset(
@@ -201,7 +202,7 @@ def _shown(value: Any) -> str:
 
 def _message(error: BaseException) -> str:
     try:
-        return " ".join(str(error).split())[:_SHOWN]
+        return " ".join(_COLOURS.sub("", str(error)).split())[:_SHOWN]
     except Exception:  # noqa: BLE001 - a user's `__str__` may raise anything, and this is the text of an error
         return "its str raises"
 
