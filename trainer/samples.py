@@ -12,6 +12,7 @@ from torch import Tensor
 
 from trainer.agent.episode import Episode
 from trainer.agent.loop import seed_in
+from trainer.agent.row_options import ROW
 from trainer.agent.tools.rows import OPTIONS
 from trainer.records import Rollout, Scores
 from trainer.tracking import written
@@ -89,5 +90,5 @@ def conversation(rollout: Rollout, episode: Episode, i: int, decode: Decode) -> 
     seed = seed_in(rollout.prompts.rows[i])
     sample = int(rollout.prompts.sample_B[i])
     known = {"seed": seed, "ended": episode.ended, "seconds": episode.seconds, "observation": episode.observation}
-    asked = {name: value for name, value in rollout.prompts.rows[i].extra_info.items() if name in OPTIONS}
+    asked = {name: value for name, value in rollout.prompts.rows[i].extra_info.items() if name in (*OPTIONS, ROW)}
     return {"sample": sample, **known, **({"asked": asked} if asked else {}), "turns": turns}

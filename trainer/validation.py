@@ -8,7 +8,6 @@ from dataclasses import replace
 import torch
 
 from trainer.agent import keep
-from trainer.agent.source import makes_tasks
 from trainer.config.schema import Config
 from trainer.data.reading import Data
 from trainer.group import WorkerGroup
@@ -37,10 +36,10 @@ def validate(workers: WorkerGroup, data: Data, config: Config, step: int) -> Met
 def plain(scores: Scores, config: Config) -> Scores:
     """As Search-R1 validates: rewards for form are for training, and what counts is a right answer, `em`.
 
-    Of an environment that makes its own tasks, or a reward function of the user's, `em` is another number.
+    Of an environment that scores, or a reward function of the user's, `em` is another number.
     """
     right_B = scores.extras.get("em")
-    theirs = config.custom_reward_function.path is not None or makes_tasks(config.agent.env)
+    theirs = config.custom_reward_function.path is not None or config.environment_scores
     if right_B is None or theirs:
         return scores
     return replace(scores, score_B=torch.where(right_B.isnan(), scores.score_B, right_B))

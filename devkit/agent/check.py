@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from rich.text import Text
 
@@ -13,13 +14,16 @@ from devkit.errors import UsageError
 from devkit.palette import CAUTION, GOOD
 from devkit.records import AgentCheckRecord, CheckResult, Status
 from trainer.agent.check import ACTIONS, Told, Wish, check
+from trainer.agent.others import takes_rows
 from trainer.agent.player import read_environment
+from trainer.agent.row_options import options_of
 from trainer.agent.source import Source
 from trainer.config import ConfigErrors, note_lines, resolve
 from trainer.config.agents import agent_notes, agent_problems, constructor, estimator_problems
 from trainer.config.check import own_findings
 from trainer.config.retrievers import retriever_problems
 from trainer.config.schema import Config
+from trainer.data.parquet import read_parts
 from trainer.retrieval import Retriever
 from trainer.retrieval.meeting import look
 from trainer.retrieval.node import given
@@ -44,7 +48,7 @@ def main(options: CheckOptions) -> int:
     model = config.actor_rollout_ref.model
     tokenizer = load_tokenizer(model) if model.path or model.tokenizer_path else None
     limit = options.timeout if options.timeout is not None else config.agent.turn_timeout
-    wish = Wish(options.episodes, options.actions or ACTIONS, limit, tokenizer)
+    wish = Wish(options.episodes, options.actions or ACTIONS, limit, tokenizer, _rows(config, options.episodes))
     source = Source(options.env, read_environment(config), constructor(config))
     found: list[CheckResult] = []
     page = result()
@@ -56,6 +60,21 @@ def main(options: CheckOptions) -> int:
     if options.json:
         emit(record.to_json())
     return 0 if record.verdict == "pass" else 1
+
+
+def _rows(config: Config, count: int) -> list[Mapping[str, Any]]:
+    """Of an environment that takes rows, the first of them. Raises DataError, UsageError."""
+    if not takes_rows(config.agent.env):
+        return []
+    if not config.data.train_files:
+        said = f"{config.agent.env} is played with rows of data"
+        raise UsageError(said, hint="give some: data.train_files=FILE.parquet")
+    found = list[Mapping[str, Any]]()
+    for part in read_parts(config.data.train_files, config.data):
+        part.whole_key = config.data.prompt_key
+        rows = (part.row(i) for i in range(min(len(part), count - len(found))))
+        found += [options_of(row.extra_info) or {} for row in rows]
+    return found
 
 
 def _all(source: Source, config: Config, wish: Wish) -> Iterator[Told]:

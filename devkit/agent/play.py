@@ -10,6 +10,7 @@ from devkit.agent.check import CheckOptions, config_of
 from devkit.agent.game import Game
 from devkit.console import emit
 from devkit.errors import UsageError
+from trainer.agent.others import takes_rows
 from trainer.agent.source import SEARCH
 from trainer.data.episodes import TRAIN, seed_of
 from trainer.retrieval import Retriever
@@ -32,6 +33,8 @@ def main(options: PlayOptions) -> int:
     config = config_of(CheckOptions(options.env, options.overrides, 1, (), None))
     if config.agent.env == SEARCH and not options.prompt:
         raise UsageError(f"{SEARCH} has no first observation: its prompts are rows of data", hint="give one: --prompt")
+    if takes_rows(config.agent.env):
+        raise UsageError(f"{config.agent.env} is played with rows of data", hint=f"devkit agent check {options.env}")
     model = config.actor_rollout_ref.model
     if options.tokenizer is not None:
         model = replace(model, tokenizer_path=options.tokenizer)

@@ -17,6 +17,7 @@ from devkit.console import emit, result, talk
 from devkit.errors import UsageError
 from devkit.palette import GOOD
 from devkit.records import AgentReplayRecord
+from trainer.agent import others, row_options
 from trainer.agent.again import Compared, Recorded, again, digest
 from trainer.agent.source import BUILT_IN, TOOLS, NoEnvironment, Source, is_file
 from trainer.agent.tools import bundle
@@ -77,7 +78,8 @@ def _recorded(sample: Mapping[str, Any], options: ReplayOptions) -> Recorded:
     rewards = tuple(turn["reward"] for turn in turns)
     known = sample.get("environment")
     agent = known.get("agent") if isinstance(known, dict) else None
-    asked = options_of(sample.get("asked") or {}, agent) if isinstance(agent, str) else None
+    given = sample.get("asked") or {}
+    asked = options_of(given, agent) if isinstance(agent, str) else row_options.options_of(given)
     return Recorded(seed, actions, observations, rewards, sample["ended"], asked)
 
 
@@ -94,7 +96,7 @@ def _source(sample: Mapping[str, Any], options: ReplayOptions) -> Source:
             hint="an earlier version has written it; a run of this one writes it anew to trainer.rollout_data_dir",
         )
     env = options.env or known["env"]
-    if env in BUILT_IN:
+    if env in BUILT_IN or others.named(env):
         return Source(env, None, known["kwargs"])
     if env == TOOLS:
         return _tools(known)

@@ -15,7 +15,7 @@ app = typer.Typer(name="agent", help="Check and play environments, show and repl
 
 @app.command()
 def check(
-    env: Annotated[str, typer.Argument(metavar="ENV", help="frozen_lake, search, or one of yours: FILE.py:CLASS.")],
+    env: Annotated[str, typer.Argument(metavar="ENV", help="frozen_lake, search, FILE.py:CLASS of yours, gem:ID.")],
     overrides: Annotated[
         list[str] | None,
         typer.Argument(
@@ -45,7 +45,7 @@ def check(
 
 @app.command()
 def play(
-    env: Annotated[str, typer.Argument(metavar="ENV", help="frozen_lake, search, or one of yours: FILE.py:CLASS.")],
+    env: Annotated[str, typer.Argument(metavar="ENV", help="frozen_lake, search, FILE.py:CLASS of yours, gem:ID.")],
     overrides: Annotated[
         list[str] | None,
         typer.Argument(metavar="KEY=VALUE", help="As for the training: agent.max_turns=5 agent.speech=plain."),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainer.agent import contract
-from trainer.agent.contract import Observed, Unfit
+from trainer.agent.contract import Away, Observed, Unfit
 from trainer.agent.episode import TERMINATED, TRUNCATED
 from trainer.agent.source import TOOLS, Source
 from trainer.config.absolute import absolute
@@ -104,7 +104,7 @@ def _answer(source: Source, kind: Any, made: list[Any], recorded: Recorded, turn
         return contract.step(made[0], recorded.actions[turn - 1])
     except bdb.BdbQuit:
         raise
-    except Unfit as error:
+    except (Unfit, Away) as error:
         return Difference("error", expected, str(error))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything; it is shown
         traceback.print_exception(error.with_traceback(_theirs(error, source)), file=sys.stderr)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import random
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, redirect_stdout
 from dataclasses import dataclass, replace
+from itertools import cycle
 from typing import Any, Literal
 
 from trainer.agent.contract import Observed
@@ -44,6 +45,7 @@ class Wish:
     actions: tuple[str, ...]
     turn_s: float | None
     tokenizer: Any = None  # of the model; None: tokens are not looked at
+    options: Sequence[Mapping[str, Any]] = ()  # of resets, one after the other: of an environment that takes rows
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,9 @@ def check(source: Source, config: Config, wish: Wish) -> Iterator[Told]:
     """
     began = time.monotonic()
     seeds = [seed_of(config.trainer.seed, TRAIN, i) for i in range(wish.episodes)]
+    options = dict(zip(seeds, cycle(wish.options), strict=False))
     try:
-        first, houses = _all(source, config, wish, seeds)
+        first, houses = _all(source, config, wish, seeds, options)
     except _Failed as error:
         yield Told("episodes", "fail", str(error), time.monotonic() - began)
         return
@@ -83,7 +86,7 @@ def check(source: Source, config: Config, wish: Wish) -> Iterator[Told]:
     yield Told("episodes", "pass", f"{len(first)} episodes, {steps} steps", time.monotonic() - began)
     began = time.monotonic()
     try:
-        again, houses = _all(source, config, wish, seeds[::-1])
+        again, houses = _all(source, config, wish, seeds[::-1], options)
         said = next((found for pair in zip(first, again[::-1], strict=True) if (found := difference(*pair))), "")
     except _Failed as error:
         said = f"the second time, {error}"
@@ -96,23 +99,26 @@ def check(source: Source, config: Config, wish: Wish) -> Iterator[Told]:
     yield from _tokens(first, config, wish.tokenizer)
 
 
-def _all(source: Source, config: Config, wish: Wish, seeds: Sequence[int]) -> tuple[list[Played], Houses]:
+def _all(
+    source: Source, config: Config, wish: Wish, seeds: Sequence[int], options: Mapping[int, Mapping[str, Any]]
+) -> tuple[list[Played], Houses]:
     """What was played, and where: it is closed. What an environment in this process prints is talk."""
     agent = config.agent
     with redirect_stdout(sys.stderr):
         houses = Houses(source, isolate=agent.isolate, limit_s=load_limit(agent.turn_timeout))
         with closing(houses):
-            return [_episode(houses, seed, agent.max_turns, wish) for seed in seeds], houses
+            return [_episode(houses, seed, agent.max_turns, wish, options.get(seed)) for seed in seeds], houses
 
 
-def _episode(houses: Houses, seed: int, turns: int, wish: Wish) -> Played:
+def _episode(houses: Houses, seed: int, turns: int, wish: Wish, options: Mapping[str, Any] | None) -> Played:
     """Raises _Failed."""
+    given = (seed,) if options is None else (seed, options)
     home, dice, actions, answers = houses.home(), random.Random(seed), list[str](), list[Observed]()
     try:
-        answers.append(_asked(home, "reset", seed, wish.turn_s, houses.waits_s))
+        answers.append(_asked(home, "reset", given, wish.turn_s, houses.waits_s))
         while len(actions) < turns and not (answers[-1].terminated or answers[-1].truncated):
             actions.append(dice.choice(wish.actions))
-            answers.append(_asked(home, "step", actions[-1], wish.turn_s))
+            answers.append(_asked(home, "step", (actions[-1],), wish.turn_s))
     except Broken as error:
         home.end(kill=True)
         done = f", after the action {actions[-1]!r:.60}" if actions else ""
@@ -121,8 +127,8 @@ def _episode(houses: Houses, seed: int, turns: int, wish: Wish) -> Played:
     return Played(seed, tuple(actions), tuple(answers))
 
 
-def _asked(home: Home, what: str, argument: Any, turn_s: float | None, more_s: float = 0.0) -> Observed:
-    home.ask(what, argument)
+def _asked(home: Home, what: str, arguments: tuple[Any, ...], turn_s: float | None, more_s: float = 0.0) -> Observed:
+    home.ask(what, *arguments)
     if not answered([home], None if turn_s is None else turn_s + more_s):
         raise Broken("hung", f"{what} had not answered after {turn_s:g} s")
     return home.take()

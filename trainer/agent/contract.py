@@ -7,7 +7,8 @@
 `observation` and `action` are text. Of `info`, `success` (a number or True, False) and `metrics` (numbers by name) are
 reported; `env_instruction`, a text, stands before the first observation, and `state`, a text, names what the same
 actions are compared in; `messages`, a list of `{"role": ..., "content": ...}`, stand in place of the observation in a
-chat template. The rest is the environment's own. This module runs in an environment's process: standard library only.
+chat template; `prefix` and `suffix`, texts, stand around it, as GEM has them. The rest is the environment's own. This
+module runs in an environment's process: standard library only.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ MOST_CHARACTERS = 4_000_000  # of an observation: no context is that long
 STEP_FORM = "(observation, reward, terminated, truncated, info)"
 _HERE = os.path.dirname(__file__)  # where environments are called
 _SHOWN = 300  # characters of an error's text
+_COLOURS = re.compile("\x1b\\[[0-9;]*m")  # some libraries write their errors for a terminal
 _NAME = re.compile(r"[A-Za-z_][\w.-]*(?:/[\w.-]+)*", re.ASCII)  # of a metric
 # What the trainer itself writes beside an environment's numbers: into metrics, and into the samples.
 RESERVED = frozenset(
@@ -40,6 +42,14 @@ RESERVED = frozenset(
 
 class Unfit(Exception):
     """An answer that is none: of another type, or not to be written as text."""
+
+
+class Away(Exception):
+    """Of an environment on a server: what came in place of an answer, of the kind `kind` of `episode.Failure`."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 @dataclass(frozen=True)
@@ -64,9 +74,12 @@ def reset(environment: Any, seed: int, options: Mapping[str, Any] | None = None)
     seconds = time.monotonic() - began
     if not isinstance(answer, tuple) or len(answer) != 2:
         raise Unfit(f"reset gave {_kind(answer)}, and not (observation, info)")
-    text, info = _text("reset", answer[0]), answer[1]
+    try:
+        text, info = _text("reset", answer[0]), answer[1]
+    except Unfit as error:
+        raise Unfit(f"{error}{_spaces(environment)}") from None
     numbers, state = _numbers("reset", info), _said("reset", info, "state") or text
-    instruction = _said("reset", info, "env_instruction")
+    instruction, text = _said("reset", info, "env_instruction"), _framed("reset", text, info)
     return Observed(text, numbers=numbers, seconds=seconds, instruction=instruction, state=state)
 
 
@@ -82,6 +95,7 @@ def step(environment: Any, action: str) -> Observed:
     ended, cut = _truth("terminated", terminated), _truth("truncated", truncated)
     text, numbers = _text("step", observation), _numbers("step", info)
     messages, state = _messages(info.get("messages", ())), _said("step", info, "state") or text
+    text = _framed("step", text, info)
     return Observed(text, number, ended, cut, numbers, seconds, state=state, messages=messages)
 
 
@@ -89,6 +103,24 @@ def _said(where: str, info: Mapping[str, Any], name: str) -> str:
     """A text of `info`; something else under its name is the environment's own."""
     value = info.get(name)
     return _text(where, value) if isinstance(value, str) else ""
+
+
+def _framed(where: str, text: str, info: Mapping[str, Any]) -> str:
+    """With GEM's `prefix` and `suffix`, as its `ObservationWrapper` puts them; where it has done so, it stays.
+
+    >>> _framed("step", "No.", {"suffix": "Guess again."}), _framed("step", "No. Guess again.", {"suffix": "again."})
+    ('No.\\nGuess again.', 'No. Guess again.')
+    """
+    before, behind = _said(where, info, "prefix"), _said(where, info, "suffix")
+    if behind and not text.endswith(behind):
+        text = f"{text}{chr(10) if text and not text.endswith(chr(10)) else ''}{behind}"
+    return text if text.startswith(before) else before + text
+
+
+def _spaces(environment: Any) -> str:
+    """What gymnasium's space says of an observation that is no text."""
+    space = getattr(environment, "observation_space", None)
+    return "" if space is None else f"; its observation_space is {_shown(space)}: a wrapper around it can make it text"
 
 
 def schemas(environment: Any) -> Observed:
@@ -170,7 +202,7 @@ def _shown(value: Any) -> str:
 
 def _message(error: BaseException) -> str:
     try:
-        return " ".join(str(error).split())[:_SHOWN]
+        return " ".join(_COLOURS.sub("", str(error)).split())[:_SHOWN]
     except Exception:  # noqa: BLE001 - a user's `__str__` may raise anything, and this is the text of an error
         return "its str raises"
 

@@ -33,7 +33,7 @@ class Turn:
 class Failure:
     """Why a trajectory is not whole."""
 
-    kind: str  # raised | wrong | hung | died | late | long | retriever
+    kind: str  # raised | wrong | hung | died | late | long | retriever | server
     message: str
 
 

@@ -18,7 +18,7 @@ from multiprocessing.connection import wait
 from typing import Any, Protocol
 
 from trainer.agent import contract, threads
-from trainer.agent.contract import Observed, Unfit
+from trainer.agent.contract import Away, Observed, Unfit
 from trainer.agent.inside import receive, send
 from trainer.agent.source import CONSTRUCTOR, WAITING, NoEnvironment, Source
 from trainer.errors import ConfigError, EpisodeError, RetrieverError
@@ -80,6 +80,8 @@ class Inline:
             self._answer = getattr(contract, what)(self._environment, *arguments)
         except Unfit as error:
             self._answer = Broken("wrong", str(error))
+        except Away as error:
+            self._answer = Broken(error.kind, str(error))
         except RetrieverError as error:
             self._answer = Broken("retriever", f"{error.message}; asked from {node()}")
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code; it is reported as what it is

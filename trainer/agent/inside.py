@@ -188,6 +188,8 @@ def _live(line: socket.socket, kind: Any, source: Source) -> None:
                 answer: dict[str, Any] = {"observed": vars(getattr(contract, what)(environment, *arguments))}
             except contract.Unfit as error:
                 answer = {"failure": ["wrong", str(error)]}
+            except contract.Away as error:
+                answer = {"failure": [error.kind, str(error)]}
             except NoEnvironment as error:
                 answer = {"failure": ["raised", str(error)]}
             except BaseException as error:  # noqa: BLE001 - also `sys.exit`: it is reported as what it is

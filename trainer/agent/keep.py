@@ -30,6 +30,7 @@ _HINTS = {
     "late": "raise agent.trajectory_timeout; generation counts, too",
     "long": "raise data.max_prompt_length",
     "retriever": "start it where the message says, or give retriever.url of one that runs: docs/search.md",
+    "server": "see the server's log; its max_concurrent_envs must be agent.max_envs times the engines: docs/agents.md",
 }
 
 

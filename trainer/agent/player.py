@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from trainer import user_file
+from trainer.agent import row_options
 from trainer.agent.homes import Houses, again_and_again, load_limit
 from trainer.agent.loop import Conversations, Limits
 from trainer.agent.messages import Messages
@@ -102,5 +103,7 @@ class Player:
         ).play()
 
     def _asked(self, row: Row) -> Mapping[str, Any] | None:
-        """What a row asks of tools."""
-        return None if self._agent is None else options_of(row.extra_info, self._agent)
+        """What a row asks of tools, or all of it."""
+        if self._agent is None:
+            return row_options.options_of(row.extra_info)
+        return options_of(row.extra_info, self._agent)

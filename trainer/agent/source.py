@@ -1,4 +1,4 @@
-"""Which environment `agent.env` names: one of the trainer's own, tools, or a class in a user's file.
+"""Which environment `agent.env` names: one of the trainer's own, tools, a class in a user's file, a library's.
 
 A user's file is read on the driver and travels as text, so that nodes need no copy of it. Standard library only.
 """
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainer import user_file
+from trainer.agent import others
 from trainer.agent.tools.bundle import Bundle
 
 SEARCH, SEVERAL = "search", "several"
@@ -33,7 +34,7 @@ METHODS = ("reset", "step")  # and `close`, where there is something to close: G
 
 
 class NoEnvironment(Exception):
-    """A file that does not load, or has no such class; the message says which."""
+    """A file or a library that does not load, or has no such class; the message says which."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
@@ -42,7 +43,7 @@ class NoEnvironment(Exception):
 
 @dataclass(frozen=True)
 class Source:
-    """How to make environments. `text` is that of a user's file, or of tools; None for the trainer's own.
+    """How to make environments. `text` is that of a user's file, or of tools; None of others.
 
     >>> Source("frozen_lake").built_in, Source("lake.py:Lake").path, Source("lake.py:Lake").class_name
     (True, 'lake.py', 'Lake')
@@ -67,14 +68,14 @@ class Source:
     @property
     def shown(self) -> str:
         """What its code is called in an error."""
-        return self.path or ", ".join(self.files) or self.env
+        return self.path if is_file(self.env) else ", ".join(self.files) or self.env
 
     @property
     def files(self) -> list[str]:
         """The names under which its code is known to tracebacks and debuggers."""
         if self.env == TOOLS:
             return Bundle.of_text(self.text).files if self.text is not None else []
-        return [] if self.built_in else [self.file]
+        return [self.file] if is_file(self.env) else []
 
     @property
     def file(self) -> str:
@@ -87,6 +88,8 @@ class Source:
             return getattr(importlib.import_module(module), name)
         if self.env == TOOLS and self.text is not None:
             return _with_tools(self.text)
+        if others.named(self.env):
+            return _of_others(self.env, self.kwargs)
         if self.text is None:
             said, hint = unknown(self.env)
             raise NoEnvironment(f"agent.env={self.env} {said}", hint)
@@ -99,7 +102,7 @@ class Source:
         if type(error).__name__ == "BdbQuit":
             return f"{doing} stopped in a debugger that has no terminal; agent.isolate=False lets breakpoint() have one"
         said = f"{doing} raised {told(error, self.files)}"
-        if doing == CONSTRUCTOR and isinstance(error, TypeError) and is_file(self.env):
+        if doing == CONSTRUCTOR and isinstance(error, TypeError) and not self.built_in:
             said += f"; agent.env_kwargs has {', '.join(self.kwargs) or 'nothing'}"
         return said
 
@@ -107,13 +110,21 @@ class Source:
 def makes_tasks(env: str | None) -> bool:
     """Whether the tasks are seeds of the environment `agent.env`, and its rewards the run's.
 
-    Otherwise they are the rows of data files, and a reward function scores them: without an environment, in search, and
-    with tools.
+    Otherwise they are the rows of data files: without an environment, in search, with tools, and with SkyRL-Gym's.
 
     >>> makes_tasks("frozen_lake"), makes_tasks(SEARCH), makes_tasks(TOOLS), makes_tasks(None)
     (True, False, False, False)
     """
-    return env not in (None, SEARCH, TOOLS)
+    return env not in (None, SEARCH, TOOLS) and not others.takes_rows(env)
+
+
+def scores(env: str | None) -> bool:
+    """Whether rewards are what the environment `agent.env` gives, and not a reward function of what was said.
+
+    >>> scores("frozen_lake"), scores("skyrl_gym:gsm8k"), scores(SEARCH), scores(TOOLS), scores(None)
+    (True, True, False, False, False)
+    """
+    return makes_tasks(env) or others.takes_rows(env)
 
 
 def is_file(env: str) -> bool:
@@ -130,9 +141,14 @@ def unknown(env: str) -> tuple[str, str]:
     """What is wrong with a name that is neither, and what to write instead."""
     if env.endswith(".py"):
         return "is no environment: it names no class of that file", f"write agent.env={env}:CLASS"
+    if env.rstrip(":") in others.LIBRARIES:
+        library = env.rstrip(":")
+        return "is no environment: it names none of that library", f"write agent.env={library}:ID"
     near = difflib.get_close_matches(env, (*BUILT_IN, TOOLS), n=1)
     said = f"did you mean {near[0]}?" if near else f"there is {', '.join((*BUILT_IN, TOOLS))};"
-    return "is no environment", f"{said} a class in a file of yours is agent.env=FILE.py:CLASS"
+    named = ", ".join(f"{library}:ID" for library in others.LIBRARIES)
+    theirs = f"others are {named}, {others.SERVER}ws://HOST:PORT"
+    return "is no environment", f"{said} a class in a file of yours is agent.env=FILE.py:CLASS; {theirs}"
 
 
 def _with_tools(text: str) -> Any:
@@ -142,6 +158,13 @@ def _with_tools(text: str) -> Any:
     try:
         return functools.partial(Tools, bundle.load(Bundle.of_text(text)))
     except bundle.Broken as error:
+        raise NoEnvironment(str(error), error.hint) from error
+
+
+def _of_others(env: str, kwargs: Mapping[str, Any]) -> Any:
+    try:
+        return others.load(env, kwargs)
+    except others.Unknown as error:
         raise NoEnvironment(str(error), error.hint) from error
 
 
@@ -165,8 +188,8 @@ def _class_in(module: types.ModuleType, name: str, shown: str) -> Any:
         raise NoEnvironment(f"{shown} has no class {name}", f"it has {', '.join(own) or 'none'}")
     missing = [method for method in METHODS if not callable(getattr(found, method, None))]
     if missing:
-        raise NoEnvironment(
-            f"{name} in {shown} has no {' and no '.join(missing)}",
-            "an environment has reset(*, seed) and step(action): docs/agents.md",
-        )
+        hint = "an environment has reset(*, seed) and step(action): docs/agents.md"
+        if callable(getattr(found, "init", None)):
+            hint = f"SkyRL-Gym's, which have init, are agent.env={others.SKYRL}:MODULE:{name}"
+        raise NoEnvironment(f"{name} in {shown} has no {' and no '.join(missing)}", hint)
     return found

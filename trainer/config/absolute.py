@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from trainer.agent.source import is_file
 from trainer.config.schema import Config, RolloutConfig
 
 
@@ -69,7 +70,7 @@ def _found(name: str) -> str:
 def _class(env: str) -> str:
     """Of a class in a file: `FILE.py:CLASS`."""
     path, colon, name = env.rpartition(":")
-    return f"{_found(path)}{colon}{name}" if colon else env
+    return f"{_found(path)}{colon}{name}" if is_file(env) else env
 
 
 def _made(name: str) -> str:

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 class AgentConfig:
     """Ours: rollouts as conversations with an environment."""
 
-    env: str | None = (
-        None  # frozen_lake, roll_frozen_lake, sokoban, several, search, tools, or a class, FILE.py:CLASS; null: none
-    )
+    # frozen_lake, roll_frozen_lake, sokoban, several, search, tools; a class, FILE.py:CLASS; a library's; null: none
+    env: str | None = None
     env_kwargs: list[str] = field(default_factory=list)  # of its constructor, as {size:3} or [size:3]
     tags: list[str] = field(
         default_factory=list

@@ -9,11 +9,12 @@ from typing import Any
 
 import yaml
 
-from trainer.agent import by_turn_names, messages, source
+from trainer.agent import by_turn_names, messages, others, source
 from trainer.config import tools
 from trainer.config.agent_schema import AgentConfig
 from trainer.config.files import FILE, Rows, kind_of, parsed
 from trainer.config.problems import Note, Problem
+from trainer.config.retrievers import is_loopback
 from trainer.config.schema import Config
 from trainer.config.search_r1 import length_notes
 from trainer.env.search import STOP
@@ -21,6 +22,7 @@ from trainer.env.several import Several
 
 _ENV = "agent.env"
 MOST_SHARES = 10_000
+_OF_TURN = 0.95  # of agent.turn_timeout
 _SEVERAL_HINT = "write agent.env_kwargs={envs:{Lake:{env:frozen_lake},Room:{env:sokoban}}} agent.tags=[Lake:3,Room:1]"
 _DEFAULTS = vars(AgentConfig())
 _OF_TASKS = (
@@ -31,6 +33,9 @@ _OF_TASKS = (
     "template",
     "system_template",
 )  # of environments that make their own
+
+
+_OF_SCORES = ("env_kwargs", "reward")  # of those, what acts on rows of data, too, where an environment scores them
 
 
 def env_kwargs(config: AgentConfig) -> dict[str, Any]:
@@ -72,7 +77,19 @@ def constructor(config: Config) -> dict[str, Any]:
     agent = config.agent
     if agent.env == source.TOOLS:
         return tools.constructor(config)
-    return {"turns": agent.max_turns} if agent.env == source.SEARCH else env_kwargs(agent)
+    if agent.env == source.SEARCH:
+        return {"turns": agent.max_turns}
+    if others.takes_rows(agent.env):
+        return {"turns": agent.max_turns, "env_config": env_kwargs(agent)}
+    return {**_answer_limit(agent), **env_kwargs(agent)}
+
+
+def _answer_limit(config: AgentConfig) -> dict[str, Any]:
+    """What a server is given for an answer: a little less than its process, so that the failure names its URL."""
+    if not others.is_server(config.env):
+        return {}
+    limit_s = config.turn_timeout if config.isolate else None
+    return {"timeout": None if limit_s is None else _OF_TURN * limit_s}
 
 
 def stop_texts(config: Config) -> tuple[str, ...]:
@@ -129,8 +146,14 @@ def _tag_problems(agent: AgentConfig) -> Iterator[Problem]:
 
 
 def _environment_problems(env: str) -> Iterator[Problem]:
-    """The file is parsed, never run."""
-    if env in source.BUILT_IN or env == source.TOOLS:
+    """The file is parsed, never run; a library is not asked."""
+    if others.is_server(env):
+        try:
+            others.addresses(env)
+        except ValueError as error:
+            yield Problem(_ENV, f"{_ENV}={env} is {error}", f"such as {_ENV}={others.SERVER}ws://127.0.0.1:8000")
+        return
+    if env in source.BUILT_IN or env == source.TOOLS or others.named(env):
         return
     if not source.is_file(env):
         what, hint = source.unknown(env)
@@ -163,6 +186,9 @@ def _refused(config: Config) -> Iterator[Problem]:
         yield from _refused_beside_tasks(config)
     else:
         yield from _row_problems(config)
+    if config.environment_scores and config.custom_reward_function.path is not None:
+        key = "custom_reward_function.path"
+        yield Problem(key, f"{key} is given beside {_ENV}: rewards are what its step gives", f"leave out {key}")
     observations = config.algorithm.adv_estimator == "gae" and config.algorithm.masked_gae
     if observations and not config.actor_rollout_ref.actor.state_masking:
         key = "actor_rollout_ref.actor.state_masking"
@@ -203,16 +229,14 @@ def _refused_beside_tasks(config: Config) -> Iterator[Problem]:
         if files:
             message = f"{key} is given beside {_ENV}: an environment makes its own tasks, by their seeds"
             yield Problem(key, message, f"leave out {key}; agent.episodes and agent.val_episodes say how many tasks")
-    if config.custom_reward_function.path is not None:
-        key = "custom_reward_function.path"
-        yield Problem(key, f"{key} is given beside {_ENV}: rewards are what its step gives", f"leave out {key}")
 
 
 def _row_problems(config: Config) -> Iterator[Problem]:
-    """Of `agent.env=search`, and with tools."""
+    """Of `agent.env=search`, with tools, and of SkyRL-Gym's."""
     agent = config.agent
     if agent.rows == "turn":
-        message = f"agent.rows=turn, and the rows of {_ENV}={agent.env} are scored as wholes"
+        why = "have prompts of their own" if config.environment_scores else "are scored as wholes"
+        message = f"agent.rows=turn, and the rows of {_ENV}={agent.env} {why}"
         yield Problem("agent.rows", message, "leave out agent.rows", (_ENV,))
     if agent.env == source.SEARCH and agent.speech == "chat":
         message = f"agent.speech=chat, and {_ENV}={source.SEARCH} is one text: nothing stands between its turns"
@@ -237,9 +261,10 @@ def agent_notes(config: Config) -> Iterator[Note]:
             yield Note("inert", key, f"{key} has no effect: {_ENV} is null, and all of a response is sampled")
         return
     if not source.makes_tasks(agent.env):
+        scored = config.environment_scores
         for name in _OF_TASKS:
-            if getattr(agent, name) != _DEFAULTS[name]:
-                why = "tasks are rows of data.train_files, and a reward function scores them"
+            if getattr(agent, name) != _DEFAULTS[name] and not (scored and name in _OF_SCORES):
+                why = "tasks are rows of data.train_files" + ("" if scored else ", and a reward function scores them")
                 yield Note("inert", f"agent.{name}", f"agent.{name} has no effect: {why}")
         yield from length_notes(config) if agent.env == source.SEARCH else ()
         return
@@ -248,6 +273,8 @@ def agent_notes(config: Config) -> Iterator[Note]:
     for name in ("tags", "val_tags") if agent.env != source.SEVERAL else ():
         if getattr(agent, name):
             yield Note("inert", f"agent.{name}", f"agent.{name} has no effect: {_ENV} is not several")
+    if others.is_server(agent.env) and config.trainer.nnodes > 1 and is_loopback(others.addresses(agent.env)[1]):
+        yield Note("here", _ENV, f"{_ENV}={agent.env} is each node's own: such a server must run on every node")
     if agent.val_episodes == 0:
         yield Note("here", "agent.val_episodes", "agent.val_episodes is 0: validation is off")
     limits = ("turn_timeout", "trajectory_timeout") if not agent.isolate else ("turn_timeout",)

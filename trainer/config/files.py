@@ -80,12 +80,13 @@ def _column_problems(data: DataConfig, key: str, name: str, schema: pa.Schema) -
         if column not in schema.names:
             has = ", ".join(schema.names)
             yield Problem(key, f"{key}: {name} has no column {column}", f"set data.{setting}; its columns are {has}")
-    if "reward_model" not in schema.names:
+    rewards = next((column for column in ("reward_model", "reward_spec") if column in schema.names), None)  # or SkyRL's
+    if rewards is None:
         yield Problem(key, f"{key}: {name} has no column reward_model", _PREPARE)
     else:
-        kind = schema.field("reward_model").type
+        kind = schema.field(rewards).type
         if not pa.types.is_struct(kind) or kind.get_field_index("ground_truth") < 0:
-            yield Problem(key, f"{key}: {name} has no ground_truth in its column reward_model", _PREPARE)
+            yield Problem(key, f"{key}: {name} has no ground_truth in its column {rewards}", _PREPARE)
 
 
 def model_findings(config: Config) -> Iterator[Problem | Note]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from omegaconf import II
 
-from trainer.agent.source import makes_tasks
+from trainer.agent.source import scores
 from trainer.config.agent_schema import AgentConfig, AgentLoopConfig, MultiTurnConfig, SearchRewardConfig
 from trainer.config.algorithm_schema import AlgorithmConfig as AlgorithmConfig
 from trainer.config.algorithm_schema import KlCtrlConfig as KlCtrlConfig
@@ -352,7 +352,7 @@ class Config:
     @property
     def environment_scores(self) -> bool:
         """Whether rewards are what an environment gives, and not a reward function of what was said."""
-        return makes_tasks(self.agent.env)
+        return scores(self.agent.env)
 
     @property
     def longest_sequence(self) -> int:

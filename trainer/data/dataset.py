@@ -72,6 +72,7 @@ def load_prompts(
     max_samples: int = -1,
     seed: int = 0,
     tools: Tools | None = None,
+    whole: bool = False,
 ) -> PromptDataset:
     """Reads, subsamples, tokenises, then drops or truncates what is longer than `config.max_prompt_length`.
 
@@ -80,7 +81,8 @@ def load_prompts(
 
     A chat prompt goes through the tokenizer's chat template; without one, the contents are joined by newlines. A
     prompt column of plain strings is taken as it is. No special tokens are added beyond the template's own. `tools`
-    gives the tools that a row's prompt shows.
+    gives the tools that a row's prompt shows. With `whole`, `extra_info` has what `row_options.whole_row` makes of the
+    row, prompt included.
 
     Raises DataError for a file, column, row or prompt that can't be used; ConfigError for a wrong `config.truncation`.
     """
@@ -102,7 +104,10 @@ def load_prompts(
     if not kept_ids:
         raise _nothing_left(files, len(places), shortest, config)
     for part in parts:
-        part.forget(config.prompt_key)
+        if whole:
+            part.whole_key = config.prompt_key
+        else:
+            part.forget(config.prompt_key)
     return PromptDataset(parts, kept_places, kept_ids, dropped=len(places) - len(kept_ids))
 
 

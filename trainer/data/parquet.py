@@ -11,11 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from trainer.agent.row_options import ROW, whole_row
 from trainer.config.schema import DataConfig
 from trainer.errors import DataError
 from trainer.records import Row
 
 REWARD_KEY = "reward_model"
+SKYRLS_KEY = "reward_spec"  # SkyRL's name for it
 EXTRA_KEY = "extra_info"
 AGENT_KEY = "agent_name"  # verl's: how a row is played; here a part of what its reward function is given
 
@@ -29,6 +31,7 @@ class Part:
     file: str  # as the user wrote it
     table: pa.Table
     source_key: str
+    whole_key: str | None = None  # of the prompts, where an environment is given whole rows
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -46,8 +49,16 @@ class Part:
             file=self.file,
             data_source=self.value(self.source_key, index),
             ground_truth=self.value(REWARD_KEY, index)["ground_truth"],
-            extra_info=self.extra_info(index),
+            extra_info=self.extra_info(index) if self.whole_key is None else self._whole(index, self.whole_key),
         )
+
+    def _whole(self, index: int, key: str) -> dict[str, Any]:
+        extra, reward, source = (
+            self.extra_info(index),
+            self.value(REWARD_KEY, index),
+            self.value(self.source_key, index),
+        )
+        return {**extra, ROW: whole_row(self.value(key, index), reward, source, extra)}
 
     def extra_info(self, index: int) -> dict[str, Any]:
         names = self.table.column_names
@@ -78,8 +89,11 @@ def _read(file: str, config: DataConfig) -> Part:
     try:
         with pq.ParquetFile(path) as parquet:
             names = parquet.schema_arrow.names
-            _check_columns(file, names, needed, config)
-            table = parquet.read([*needed, *(key for key in (EXTRA_KEY, AGENT_KEY) if key in names)])
+            rewards = REWARD_KEY if REWARD_KEY in names or SKYRLS_KEY not in names else SKYRLS_KEY
+            _check_columns(file, [REWARD_KEY if name == rewards else name for name in names], needed, config)
+            columns = [rewards if name == REWARD_KEY else name for name in needed]
+            table = parquet.read([*columns, *(key for key in (EXTRA_KEY, AGENT_KEY) if key in names)])
+            table = table.rename_columns([REWARD_KEY if name == rewards else name for name in table.column_names])
         table.validate(full=True)  # a damaged text would fail only once its row is asked for
     except (pa.ArrowException, OSError, ValueError) as exc:  # names that are no UTF-8 are a ValueError
         raise DataError(f"{file}: not a readable parquet file ({_first_line(exc)})", hint=_PREPARE) from exc

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainer.agent.again import environment_facts
+from trainer.agent.others import takes_rows
 from trainer.agent.player import read_environment
 from trainer.agent.source import SEVERAL, TOOLS, makes_tasks
 from trainer.config.agents import env_kwargs, shares_of
@@ -46,10 +47,11 @@ def read_data(config: Config) -> Data:
     shown_in = None if shown is None else shown.of_row
 
     def load(files: list[str], most: int) -> PromptDataset:
-        rows = load_prompts(files, data, tokenizer, max_samples=most, seed=seed, tools=shown_in)
+        whole = takes_rows(config.agent.env)
+        rows = load_prompts(files, data, tokenizer, max_samples=most, seed=seed, tools=shown_in, whole=whole)
         if rows.dropped:
             notes.append(f"{rows.dropped} prompts over {data.max_prompt_length} tokens left out of {', '.join(files)}")
-        if config.custom_reward_function.path is None:
+        if config.custom_reward_function.path is None and not config.environment_scores:
             for source in rows.data_sources:
                 scorer_for(source)
         return rows
