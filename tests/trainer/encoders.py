@@ -9,7 +9,10 @@ import torch
 from transformers import BertConfig, BertModel, BertTokenizerFast
 from transformers.utils import logging
 
-WORDS = "query passage : who wrote writer of german british faust a tragedy short stories atomic number symbol".split()
+WORDS = [
+    *("query", "passage", ":", "who", "wrote", "writer", "of", "german", "british", "faust", "a", "tragedy"),
+    *("short", "stories", "atomic", "number", "symbol"),
+]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PIECES = [*string.ascii_lowercase, *string.digits, *string.punctuation]
 

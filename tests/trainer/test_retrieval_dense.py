@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -155,22 +154,32 @@ def test_the_api_and_what_it_says_of_itself(corpus: Path, encoder: Path) -> None
         assert Retriever(url).health().encoder is None and Retriever(url).health().said["method"] == "bm25"
 
 
+@pytest.fixture
+def _signals() -> Iterator[None]:
+    """As they were before the command."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
 def command(*options: str) -> list[str]:
     return [sys.executable, "-m", "trainer.retrieval", *options]
 
 
 @needs_faiss
-def test_the_command_embeds_and_serves(corpus: Path, encoder: Path) -> None:
-    """Typed as in docs/retriever.md; one that is interrupted while it embeds leaves nothing."""
+@pytest.mark.usefixtures("_signals")
+def test_the_command_embeds_and_serves(
+    corpus: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(corpus.parent)
     options = ("--corpus", "corpus.jsonl", "--encoder", str(encoder))
-    embedded = subprocess.run(
-        command(*options, "--embed"), cwd=corpus.parent, capture_output=True, text=True, timeout=DEADLINE_S
-    )
-    [line] = embedded.stdout.splitlines()
-    assert embedded.returncode == 0 and re.fullmatch(
-        r"embeddings of 4 passages in corpus\.jsonl\.\w{16}-\w{16}\.safetensors, made in [\d.]+ s", line
-    ), (line, embedded.stderr)
-    assert embedded.stderr.startswith("note: embedding 4 passages by e5-tiny, kept in corpus.jsonl.")
+    for how in (r"made in [\d.]+ s", "there already"):
+        assert run(parse([*options, "--embed"])) == 0
+        out, err = capsys.readouterr()
+        line = rf"embeddings of 4 passages in corpus\.jsonl\.\w{{16}}-\w{{16}}\.safetensors, {how}\n"
+        assert re.fullmatch(line, out), out
+        made_now = "note: embedding 4 passages by e5-tiny, kept in corpus.jsonl."
+        assert err.startswith(made_now) if how != "there already" else err == ""
     with running(command(*options, "--port", "0"), corpus.parent) as served:
         line = served.wait_for_line("retriever at ", DEADLINE_S)
         said = re.fullmatch(
@@ -182,14 +191,6 @@ def test_the_command_embeds_and_serves(corpus: Path, encoder: Path) -> None:
         assert (health.digest, health.encoder) == (said[2], said[3])
         served.process.send_signal(signal.SIGTERM)
         assert served.wait() == 0 and len(served.lines) == 1, served.text
-
-
-@pytest.fixture
-def _signals() -> Iterator[None]:
-    """As they were before the command."""
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.mark.usefixtures("_signals")

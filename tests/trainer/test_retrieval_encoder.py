@@ -135,7 +135,7 @@ def test_folders_of_no_use(folder: Path, tmp_path: Path, name: str, said: str) -
 
 
 def test_no_folder_and_no_device(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="there is no folder .*gone on"):
+    with pytest.raises(ModelError, match=r"there is no folder .*gone on"):
         Encoder(str(tmp_path / "gone"), "e5")
     for device in ("tpu", "cuda:99"):
         with pytest.raises(ConfigError, match=f"--device {device} cannot be used"):
