@@ -115,18 +115,13 @@ def test_an_encoder_is_the_drivers_path_or_a_hub_name(
     ],
 )
 def test_an_encoder_that_is_refused(
-    lake: Command,
-    corpus: Path,
-    encoder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    words: tuple[str, ...],
-    key: str,
-    said: str,
+    lake: Command, encoder: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], key: str, said: str
 ) -> None:
-    encoder.rename(corpus.parent / "mine")
-    monkeypatch.chdir(corpus.parent)
+    (encoder.parent / "corpus.jsonl").write_text('{"contents": "a"}\n')
+    encoder.rename(encoder.parent / "mine")
+    monkeypatch.chdir(encoder.parent)
     kind = () if key == "retriever.encoder_kind" else ("retriever.encoder_kind=e5",)
-    [problem] = check_command(lake("retriever.serve=corpus.jsonl", *kind, *words)).problems
+    problem, *_ = check_command(lake("retriever.serve=corpus.jsonl", *kind, *words)).problems
     assert problem.key == key and said in problem.message and problem.hint
 
 

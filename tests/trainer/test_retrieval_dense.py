@@ -204,6 +204,28 @@ def test_a_signal_while_it_embeds_leaves_nothing(corpus: Path, encoder: Path, mo
     assert [each.name for each in corpus.parent.iterdir()] == ["corpus.jsonl"]
 
 
+SERVED = """
+import json, sys
+from trainer.retrieval import Retriever
+from trainer.retrieval.index import Source
+from trainer.retrieval.serving import RetrieverServer
+
+served = RetrieverServer(Source("corpus.jsonl", sys.argv[1]), 2).start()
+[found] = Retriever(served.url).search(["who wrote faust"])
+print(json.dumps([[each.id for each in found], served.passages, Retriever(served.url).health().encoder]))
+"""
+
+
+@needs_faiss
+def test_what_a_run_starts_serves_the_same(corpus: Path, encoder: Path) -> None:
+    """As Ray's actor does; test_retrieval_ray.py has it on a node."""
+    index = index_of(corpus, encoder)
+    with running([sys.executable, "-c", SERVED, str(encoder)], corpus.parent) as run:
+        assert run.wait() == 0, run.text
+        [wanted] = index.search(["who wrote faust"], 3)
+        assert json.loads(run.lines[-1]) == [[str(row) for row, _ in wanted], 4, index.said()["encoder_digest"]]
+
+
 def test_without_faiss_it_says_what_to_install(corpus: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(ConfigError, match="faiss is not installed") as caught:
