@@ -25,7 +25,7 @@ from trainer.errors import ConfigError, DataError, ModelError
 from trainer.retrieval import Retriever
 from trainer.retrieval.__main__ import parse, run
 from trainer.retrieval.corpus import read
-from trainer.retrieval.index import Embedded, Source, made
+from trainer.retrieval.index import Embedded, Index, Source, made
 
 needs_faiss = pytest.mark.skipif(find_spec("faiss") is None, reason="no faiss here: pip install 'ray-devkit[dense]'")
 
@@ -117,10 +117,10 @@ def test_what_another_wrote_under_its_name_is_not_read(corpus: Path, encoder: Pa
         index_of(corpus, encoder)
     size = 4 * 4 * 32
     own.write_bytes(whole[:-size] + other.read_bytes()[-size:])  # its numbers under this one's header
-    with pytest.raises(DataError, match="passage 1 has another one by this encoder"):
+    with pytest.raises(DataError, match="passage 1 has another vector by this encoder"):
         index_of(corpus, encoder)
     own.write_bytes(whole[:-size] + b"\0" * size)  # as of a copy that was broken off
-    with pytest.raises(DataError, match="passage 1 has another one by this encoder"):
+    with pytest.raises(DataError, match="passage 1 has another vector by this encoder"):
         index_of(corpus, encoder)
     own.unlink()
     assert index_of(corpus, encoder).made
@@ -204,6 +204,47 @@ def test_a_signal_while_it_embeds_leaves_nothing(corpus: Path, encoder: Path, mo
     assert [each.name for each in corpus.parent.iterdir()] == ["corpus.jsonl"]
 
 
+@needs_faiss
+def test_an_index_that_search_r1_has_built(corpus: Path, encoder: Path, tmp_path: Path) -> None:
+    """In the steps of its index_builder.py; flat, and its HNSW64 for CPUs. Nothing is embedded, and all is checked."""
+    import faiss
+
+    own = index_of(corpus, encoder)
+    vectors = kept(own).astype(np.float16).astype(np.float32)  # as its --use_fp16 has them
+    wanted = own.search(["who wrote faust", "atomic number"], 3)
+    own.path.unlink()
+
+    def built(kind: str, given: Any, metric: int = faiss.METRIC_INNER_PRODUCT) -> str:
+        index = faiss.index_factory(given.shape[1], kind, metric)
+        index.add(given)
+        faiss.write_index(index, str(tmp_path / "e5.index"))
+        return str(tmp_path / "e5.index")
+
+    def read_it(path: str) -> Index:
+        return made(Source(str(corpus), str(encoder), index=path), pytest.fail)
+
+    for kind in ("Flat", "HNSW64"):
+        for found, as_wanted in zip(
+            read_it(built(kind, vectors)).search(["who wrote faust", "atomic number"], 3), wanted, strict=True
+        ):
+            assert [row for row, _ in found] == [row for row, _ in as_wanted]
+            assert [score for _, score in found] == pytest.approx([score for _, score in as_wanted], abs=1e-3)
+    (tmp_path / "none.index").write_bytes(b"no index")
+    others = kept(index_of(corpus, tiny(tmp_path / "e5-other", seed=1))).astype(np.float32)
+    for path, said in (
+        (lambda: built("Flat", vectors[:3]), "it has 3 vectors of 32 numbers, not 4 of 32"),
+        (lambda: built("Flat", vectors[:, :16].copy()), "it has 4 vectors of 16 numbers, not 4 of 32"),
+        (lambda: built("Flat", vectors, faiss.METRIC_L2), "it is not of inner products"),
+        (lambda: built("Flat", others), "passage 1 has another vector by this encoder"),
+        (lambda: built("Flat", vectors[[0, 1, 3, 2]]), "passage 3 has another vector by this encoder"),
+        (lambda: str(tmp_path / "none.index"), "faiss cannot read it"),
+        (lambda: str(tmp_path / "gone.index"), "there is no such file"),
+    ):
+        with pytest.raises(DataError, match=said) as caught:
+            read_it(path())
+        assert "e5_Flat.index" in caught.value.hint
+
+
 SERVED = """
 import json, sys
 from trainer.retrieval import Retriever
@@ -257,6 +298,8 @@ def test_encoders_of_no_use(corpus: Path, tmp_path: Path, options: tuple[str, ..
     ("options", "said"),
     [
         (("--embed",), "--embed is of use with --encoder alone"),
+        (("--index", "e5_Flat.index"), "--index is of use with --encoder alone"),
+        (("--encoder", "x", "--index", "y", "--embed"), "--embed has nothing to make with --index"),
         (("--encoder-kind", "e5"), "--encoder-kind is of use with --encoder alone"),
         (("--encoder-kind", "dpr", "--encoder", "x"), "invalid choice: 'dpr'"),
         (("--encoder", "/models/mine"), "which kind of encoder /models/mine is does not show in its name"),

@@ -32,17 +32,21 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--encoder", metavar="MODEL", help="a folder or hub name: by its embeddings, not by BM25")
     parser.add_argument("--encoder-kind", choices=[*KINDS], help="for an encoder whose name does not say it")
     parser.add_argument("--device", default="cpu", help="the encoder's: cpu by default; cuda, cuda:1")
+    parser.add_argument("--index", metavar="FILE", help="faiss's of the corpus by this encoder, as Search-R1's")
     parser.add_argument("--embed", action="store_true", help="make the embeddings of the corpus, and end")
     return parser.parse_args(argv)
 
 
 def run(options: argparse.Namespace) -> int:
     """Raises TrainerError: the corpus, encoder or address is not to be had, a package is not installed."""
-    if options.encoder is None and (options.embed or options.encoder_kind):
-        word = "--embed" if options.embed else "--encoder-kind"
+    given = {"--embed": options.embed, "--encoder-kind": options.encoder_kind, "--index": options.index}
+    if options.encoder is None and any(given.values()):
+        word = next(word for word, value in given.items() if value)
         raise ConfigError(f"{word} is of use with --encoder alone", hint="name one: --encoder intfloat/e5-base-v2")
+    if options.embed and options.index:
+        raise ConfigError("--embed has nothing to make with --index", hint="leave one of them out")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # while embeddings are written, it leaves no part of them
-    source = Source(options.corpus, options.encoder, options.encoder_kind, options.device)
+    source = Source(options.corpus, options.encoder, options.encoder_kind, options.device, options.index)
     return embed(source) if options.embed else serve(source, options)
 
 

@@ -49,6 +49,7 @@ class Source:
     encoder: str | None = None  # a folder or a hub name; None: BM25
     kind: str | None = None  # one of KINDS; None: the one that the encoder's name has in it
     device: str = "cpu"  # the encoder's
+    index: str | None = None  # a file of faiss's with the encoder's embeddings; None: the one beside the corpus
 
     def require(self) -> None:
         """Raises ConfigError where a package is missing, or the kind of the encoder is not known."""
@@ -88,4 +89,4 @@ def made(source: Source, tell: Callable[[str], None]) -> Index:
     from trainer.retrieval.encoder import Encoder
 
     encoder = Encoder(source.encoder, source.known_kind(), source.device)  # before a corpus, which takes longer
-    return dense.Index(corpus.read(source.path), os.path.expanduser(source.path), encoder, tell)
+    return dense.Index(corpus.read(source.path), os.path.expanduser(source.path), encoder, tell, source.index)
