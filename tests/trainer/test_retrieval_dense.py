@@ -279,7 +279,7 @@ def test_without_faiss_it_says_what_to_install(corpus: Path, encoder: Path, monk
     ("options", "kind", "said"),
     [
         (("--encoder", "{corpus}"), ModelError, "there is no folder"),
-        (("--encoder", "{empty}"), ModelError, "cannot be loaded"),
+        (("--encoder", "{empty}"), ModelError, "has no config.json"),
         (("--encoder", "{gone}/e5"), ModelError, "there is no folder"),
         (("--encoder", "{empty}", "--device", "tpu"), ConfigError, "--device tpu"),
     ],

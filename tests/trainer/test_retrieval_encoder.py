@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -93,6 +94,9 @@ def broken(folder: Path, name: str) -> Path:
     """`folder`, made of no use."""
     if name == "no config":
         (folder / "config.json").unlink()
+    elif name == "no tokenizer":
+        for each in ("tokenizer.json", "vocab.txt"):
+            (folder / each).unlink()
     elif name == "half of its weights":
         whole = (folder / "model.safetensors").read_bytes()
         (folder / "model.safetensors").write_bytes(whole[: len(whole) // 2])
@@ -117,8 +121,9 @@ def broken(folder: Path, name: str) -> Path:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("no config", "cannot be loaded: "),
-        ("half of its weights", "cannot be loaded: "),
+        ("no config", "has no config.json"),
+        ("no tokenizer", "has no tokenizer files"),
+        ("half of its weights", "model.safetensors"),
         ("a layer less", "it has no weights for encoder.layer.1.output"),
         ("dpr", "it is one half of DPR"),
         ("t5", "it is an encoder and a decoder"),
@@ -137,6 +142,9 @@ def test_folders_of_no_use(folder: Path, tmp_path: Path, name: str, said: str) -
 def test_no_folder_and_no_device(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"there is no folder .*gone on"):
         Encoder(str(tmp_path / "gone"), "e5")
+    for path in ("e5-gone", str(folder / "config.json")):
+        with pytest.raises(ModelError, match="is neither a folder here nor a name on the hub"):
+            Encoder(os.path.relpath(path), "e5")
     for device in ("tpu", "cuda:99"):
         with pytest.raises(ConfigError, match=f"--device {device} cannot be used"):
             Encoder(str(folder), "e5", device)

@@ -98,7 +98,7 @@ def store(path: Path, identity: Identity, parts: Iterable[Vectors]) -> None:
         with part.open("wb") as file:
             file.write(identity.header())
             for rows in parts:
-                file.write(np.ascontiguousarray(rows, np.float32))
+                file.write(np.ascontiguousarray(rows, np.float32).data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)

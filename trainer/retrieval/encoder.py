@@ -19,6 +19,8 @@ from torch.nn.functional import normalize
 from transformers import AutoModel, AutoTokenizer
 from transformers.utils import logging
 
+from trainer.config.files import HUB_ID
+from trainer.config.model_folder import model_faults, tokenizer_faults
 from trainer.errors import ConfigError, ModelError
 from trainer.model_path import UNREADABLE, local_path, reason
 from trainer.retrieval.corpus import DIGEST_CHARACTERS
@@ -29,6 +31,7 @@ BATCH = 64  # texts in a pass
 _POOLER = "pooler."  # a layer behind what is used here; without weights of its own it is drawn anew each time
 # Of a configuration: names and versions, which change no number.
 _NO_PART = frozenset({"_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version"})
+_LAYOUT = "give a folder with config.json, weights and tokenizer, such as a copy of intfloat/e5-base-v2"
 _SHOWN = 60  # characters of a text, in a message
 
 
@@ -39,6 +42,7 @@ class Encoder:
         """Of a folder or hub name, as one of KINDS. Raises ModelError; ConfigError for another device than there is."""
         self.name, self.kind = os.path.basename(path.rstrip("/")) or path, kind
         self._rules, self._device = KINDS[kind], _device(device)
+        _require_folder(path)
         _require_pooling(path, kind)
         self._model, self._tokenizer = _loaded(path)
         self._most = min(MOST_TOKENS, getattr(self._model.config, "max_position_embeddings", MOST_TOKENS))
@@ -114,7 +118,7 @@ def _loaded(path: str) -> tuple[Any, Any]:
     except UNREADABLE as error:
         raise ModelError(
             f"the encoder {path} cannot be loaded: {reason(error)}",
-            hint="give a folder with config.json, weights and tokenizer, such as a copy of intfloat/e5-base-v2",
+            hint=_LAYOUT,
         ) from error
     missing = sorted(name for name in info["missing_keys"] if not name.startswith(_POOLER))
     unfit = (
@@ -145,6 +149,16 @@ def _without_bars() -> Iterator[None]:
     finally:
         if shown:
             logging.enable_progress_bar()
+
+
+def _require_folder(path: str) -> None:
+    """Raises ModelError for a folder that can't be loaded, as far as its names and headers say, and for no folder."""
+    folder = Path(local_path(path))
+    if folder.is_dir():
+        for said, _ in (*model_faults(folder), *tokenizer_faults(folder)):
+            raise ModelError(f"the encoder {path} {said}", hint=_LAYOUT)
+    elif folder.exists() or not HUB_ID.fullmatch(path):
+        raise ModelError(f"the encoder {path} is neither a folder here nor a name on the hub", hint=_LAYOUT)
 
 
 def _require_pooling(path: str, kind: str) -> None:
