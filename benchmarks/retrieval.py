@@ -1,10 +1,14 @@
 """Passages by BM25: in process beside other libraries, and over HTTP with one client and with 64 at once.
 
     python benchmarks/retrieval.py [--passages 118000] [--queries 200] [--clients 64]
+    python benchmarks/retrieval.py --dense [--passages 10000] [--queries 200]
 
 Passages are made up: 8 to 40 words each of 60,000, drawn by Zipf's law; a query is five words of one of them, common
 ones among them. Rivals are measured where they are installed: bm25s by its own `retrieve`, with numba too, and
 rank_bm25 over the same words. Processor seconds in process, wall time over HTTP; the server is a process of its own.
+
+`--dense` is the index of an encoder alone, faiss's, beside all scores in numpy: vectors of 768 numbers are drawn, and
+the encoder is left out, whose time depends on the model and the device.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ import sys
 import tempfile
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -93,6 +98,70 @@ def rivals(texts: list[str]) -> Iterator[tuple[str, int, Callable[[str], object]
     yield f"rank_bm25 {version}", 5, lambda query: np.argsort(other.get_scores(query.split()))[-TOPK:]
 
 
+class Drawn:
+    """In an encoder's place: a unit vector for each text, drawn from it."""
+
+    name, kind, digest, width = "drawn", "e5", "none", 768
+
+    def passages(self, texts: Sequence[str]) -> Any:
+        found = np.array(
+            [np.random.default_rng(zlib.crc32(each.encode())).standard_normal(self.width) for each in texts]
+        )
+        return (found / np.linalg.norm(found, axis=1, keepdims=True)).astype(np.float32)
+
+    queries = passages
+
+
+def dense_in_process(texts: list[str], queries: Sequence[str]) -> bool:
+    """The index of an encoder beside brute force over the same vectors: the same rows, and how long they take."""
+    if not installed("faiss"):
+        print("faiss: not installed")
+        return False
+    from trainer.retrieval import dense
+
+    encoder: Any = Drawn()
+    with tempfile.TemporaryDirectory() as folder:
+        held = Corpus("made-up", [str(i) for i in range(len(texts))], texts, "none")
+        index = dense.Index(held, str(Path(folder, "made-up.jsonl")), encoder, lambda line: None)
+        vectors = np.array(embeddings_of(index.path, len(texts), encoder.width))
+    asked = dict(zip(queries, encoder.queries(queries), strict=True))
+    encoder.queries = lambda texts: np.array([asked[text] for text in texts])
+
+    def best(scores: Any) -> list[int]:
+        some = np.argpartition(-scores, TOPK)[:TOPK]
+        return [int(row) for row in some[np.argsort(-scores[some])]]
+
+    def brute(query: str) -> list[int]:
+        return best(vectors @ asked[query])
+
+    def all_brute(_: str) -> list[list[int]]:
+        return [best(scores) for scores in encoder.queries(queries) @ vectors.T]
+
+    same = all([row for row, _ in index.search([query], TOPK)[0]] == brute(query) for query in queries)
+    ours, numpys = wall_ms(lambda query: index.search([query], TOPK), queries), wall_ms(brute, queries)
+    many = len(queries)
+    together = wall_ms(lambda _: index.search(queries, TOPK), queries[:9]) / many
+    numpys_together = wall_ms(all_brute, queries[:9]) / many
+    print(f"dense, in process: ours {ours:.2f} ms a query, {together:.3f} ms each of {many} at once")
+    print(f"  numpy's brute force: {numpys:.2f} ms, {numpys_together:.3f} ms; same passages: {'yes' if same else 'no'}")
+    return same
+
+
+def embeddings_of(path: Path, passages: int, width: int) -> Any:
+    return np.memmap(path, np.float32, "r", path.stat().st_size - 4 * passages * width, (passages, width))
+
+
+def wall_ms(search: Callable[[str], object], queries: Sequence[str]) -> float:
+    """The median: both use several cores, which others use, too."""
+    search(queries[0])
+    seconds = []
+    for query in queries:
+        began = time.perf_counter()
+        search(query)
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds) * 1e3
+
+
 def installed(name: str) -> bool:
     try:
         __import__(name)
@@ -165,14 +234,18 @@ def said(seconds: Sequence[float]) -> str:
 
 def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--passages", type=int, default=118_000)
+    parser.add_argument("--dense", action="store_true")
+    parser.add_argument("--passages", type=int, default=None)
     parser.add_argument("--queries", type=int, default=200)
     parser.add_argument("--clients", type=int, default=64)
     args = parser.parse_args(words)
+    args.passages = args.passages or (10_000 if args.dense else 118_000)
     dice = random.Random(1)
     texts = made_up(args.passages, dice)
     queries = [" ".join(dice.sample(text.split(), WORDS)) for text in dice.sample(texts, args.queries)]
     print(f"{args.passages:,} passages, {args.queries} queries of {WORDS} words, top {TOPK}")
+    if args.dense:
+        return 0 if dense_in_process(texts, queries) else 1
     reached = in_process(texts, queries)
     return 0 if over_http(texts, queries, args.clients) and reached else 1
 

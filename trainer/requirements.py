@@ -13,7 +13,7 @@ from trainer.config.schema import Config
 from trainer.config.splits import Shape, shape_of, split_problems
 from trainer.learner.megatron.available import require_megatron
 from trainer.model_path import UNREADABLE
-from trainer.retrieval.bm25 import library
+from trainer.retrieval.index import Source
 from trainer.rollout.versions import require_version
 from trainer.tracking import written
 
@@ -26,7 +26,7 @@ def require_engines(config: Config) -> None:
     if config.uses_megatron:
         require_megatron()
     if config.agent.env is not None and config.retriever.serve is not None:
-        library()
+        Source(config.retriever.serve, config.retriever.encoder, config.retriever.encoder_kind).require()
 
 
 def require_splits(config: Config) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.trainer.encoders import tiny
 from trainer.config import check_command, load, warning_lines
 from trainer.config.absolute import absolute
 
@@ -80,6 +81,57 @@ def test_what_is_said_of_it(lake: Command, command: Command, corpus: Path) -> No
     assert without == {
         f"retriever.{name}": f"retriever.{name} has no effect: agent.env is null" for name in ("url", "topk", "timeout")
     }
+
+
+@pytest.fixture
+def encoder(tmp_path: Path) -> Path:
+    return tiny(tmp_path / "e5-tiny")
+
+
+def test_an_encoder_is_the_drivers_path_or_a_hub_name(
+    lake: Command, corpus: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(corpus.parent)
+    words = lake("retriever.serve=corpus.jsonl", "retriever.encoder=e5-tiny")
+    assert check_command(words).ok and notes(words) == {}
+    assert absolute(load(words).config).retriever.encoder == str(encoder)
+    assert load(words).dialect == load(lake()).dialect
+    hub = lake("retriever.serve=corpus.jsonl", "retriever.encoder=intfloat/e5-base-v2")
+    assert check_command(hub).ok and "will be downloaded from the hub" in notes(hub)["retriever.encoder"]
+    assert absolute(load(hub).config).retriever.encoder == "intfloat/e5-base-v2"
+    encoder.rename(corpus.parent / "mine")
+    named = lake("retriever.serve=corpus.jsonl", "retriever.encoder=mine", "retriever.encoder_kind=bge")
+    assert check_command(named).ok and load(named).config.retriever.encoder_kind == "bge"
+
+
+@pytest.mark.parametrize(
+    ("words", "key", "said"),
+    [
+        (("retriever.encoder=gone",), "retriever.encoder", "gone does not exist"),
+        (("retriever.encoder=.",), "retriever.encoder", "has no config.json"),
+        (("retriever.encoder=corpus.jsonl",), "retriever.encoder", "corpus.jsonl is a file"),
+        (("retriever.encoder=./mine",), "retriever.encoder_kind", "does not show in its name"),
+        (("retriever.encoder=./mine", "retriever.encoder_kind=dpr"), "retriever.encoder_kind", "dpr"),
+    ],
+)
+def test_an_encoder_that_is_refused(
+    lake: Command, encoder: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], key: str, said: str
+) -> None:
+    (encoder.parent / "corpus.jsonl").write_text('{"contents": "a"}\n')
+    encoder.rename(encoder.parent / "mine")
+    monkeypatch.chdir(encoder.parent)
+    kind = () if key == "retriever.encoder_kind" else ("retriever.encoder_kind=e5",)
+    problem, *_ = check_command(lake("retriever.serve=corpus.jsonl", *kind, *words)).problems
+    assert problem.key == key and said in problem.message and problem.hint
+
+
+def test_an_encoder_without_a_server_of_ours(lake: Command) -> None:
+    said = notes(lake(URL, "retriever.encoder=intfloat/e5-base-v2", "retriever.encoder_kind=e5"))
+    assert said["retriever.encoder"] == (
+        "retriever.encoder has no effect: the server at retriever.url finds passages in its own way"
+    )
+    assert "has no effect without retriever.serve" in said["retriever.encoder_kind"]
+    assert "has no effect" in notes(lake("retriever.encoder=intfloat/e5-base-v2"))["retriever.encoder"]
 
 
 def test_a_search_needs_one(command: Command, corpus: Path) -> None:

@@ -661,6 +661,13 @@ PLAN = (
     ),
     Case(
         "retriever",
+        "error",
+        f"the retrievers at {RETRIEVER} find passages by different encoders",
+        searching(RetrieverFacts(RETRIEVER, digest="aa", encoder="e"), RetrieverFacts(RETRIEVER, digest="aa")),
+        searching(*(RetrieverFacts(RETRIEVER, digest="aa", encoder="e", found=each) for each in "12")),
+    ),
+    Case(
+        "retriever",
         "warning",
         f"the retrievers at {RETRIEVER} find different passages",
         searching(RetrieverFacts(RETRIEVER, found="1"), RetrieverFacts(RETRIEVER, digest="aa", found="2")),

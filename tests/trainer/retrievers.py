@@ -11,6 +11,7 @@ from typing import Any
 
 from trainer.retrieval import bm25
 from trainer.retrieval.corpus import Corpus
+from trainer.retrieval.index import Index
 from trainer.retrieval.server import Server, bind, url_of
 
 PASSAGES = {
@@ -26,9 +27,9 @@ def corpus_of(passages: dict[str, str] = PASSAGES, digest: str = "d") -> Corpus:
 
 
 @contextmanager
-def serving(corpus: Corpus | None = None, topk: int = 3) -> Iterator[str]:
-    """The URL of a server of ours."""
-    server = Server(bm25.Index(corpus or corpus_of()), topk)
+def serving(corpus: Corpus | None = None, topk: int = 3, index: Index | None = None) -> Iterator[str]:
+    """The URL of a server of ours: of `index`, or of BM25 over `corpus`."""
+    server = Server(index or bm25.Index(corpus or corpus_of()), topk)
     listener, ready = bind("127.0.0.1", 0), threading.Event()
     loop, end = asyncio.new_event_loop(), asyncio.Event()
     thread = threading.Thread(target=lambda: loop.run_until_complete(server.run(listener, ready.set, end)))

@@ -107,6 +107,13 @@ def test_the_one_that_is_another_is_named() -> None:
         "the retrievers of two nodes hold different passages: node a has 2 passages, digest bb, at "
         "http://127.0.0.1:8000/retrieve; node b has 3 passages, digest aa, at http://127.0.0.1:8000/retrieve"
     )
+    by_model = replace(ONE, encoder="ee")
+    with pytest.raises(
+        RetrieverWrong, match="two nodes find passages by different encoders: node b has 3 passages, "
+    ) as caught:
+        require_same({"a": ONE, "b": by_model, "c": ONE})
+    assert "digest aa, encoder ee, at" in caught.value.message and "encoder" in caught.value.hint
+    require_same({"a": by_model, "b": by_model})
     silent = replace(ONE, digest=None)
     with pytest.raises(RetrieverWrong, match="two nodes find different passages: node b has a retriever that does not"):
         require_same({"a": silent, "b": replace(silent, found=frozenset({("q", "0"), ("q", "x")}))})
@@ -181,7 +188,7 @@ def test_started_ones_are_each_nodes_own_and_another_corpus_on_one_is_named(monk
     ended = []
     with serving() as one, serving(other) as two:
         served = {"n1": nodes.Served(one, 1, 4, "d", 0.1), "n2": nodes.Served(two, 2, 1, "e", 0.1)}
-        monkeypatch.setattr(nodes.Servers, "start", lambda self, path, topk, named, limit_s: served)
+        monkeypatch.setattr(nodes.Servers, "start", lambda self, source, topk, named, limit_s: served)
         monkeypatch.setattr(nodes.Servers, "close", lambda self: ended.append(self))
         ranks = FakeRanks()
         asked = nodes.retrievers(config("retriever.serve=c.jsonl"), ranks, lambda line: None)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from tests.trainer.conftest import Words
+from tests.trainer.encoders import tiny
 from tests.trainer.runs import DEADLINE_S, assert_one_error, complete, main_ppo, running
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(3 * DEADLINE_S)]
@@ -91,6 +94,22 @@ def test_each_node_has_its_own_and_a_dead_one_is_named(command: Words, tmp_path:
     )
     assert len({each["port"] for each in samples}) == 2
     assert all(turn["reward"] == 1 for each in samples for turn in each["turns"])
+
+
+@pytest.mark.skipif(find_spec("faiss") is None, reason="no faiss here: pip install 'ray-devkit[dense]'")
+def test_a_run_whose_passages_an_encoder_finds(command: Words, tmp_path: Path) -> None:
+    """The second run has the embeddings of the first."""
+    tiny(tmp_path / "e5-tiny")
+    words = command("retriever.serve=corpus.jsonl", "retriever.encoder=e5-tiny")
+    written = []
+    for _ in range(2):
+        with running(main_ppo(words), tmp_path) as run:
+            assert run.wait() == 0, run.text
+            assert re.search(r"retriever: 2 passages, digest \w{16}, encoder \w{16}, at http://", run.text), run.text
+            assert f"indexing {tmp_path}/corpus.jsonl by {tmp_path}/e5-tiny on 1 node" in run.text
+        [kept] = tmp_path.glob("corpus.jsonl.*.safetensors")
+        written.append(kept.stat().st_mtime_ns)
+    assert written[0] == written[1]
 
 
 def test_a_row_that_is_no_passage_ends_the_run_before_its_first_step(command: Words, tmp_path: Path) -> None:

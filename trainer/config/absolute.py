@@ -35,7 +35,11 @@ def absolute(config: Config) -> Config:
             config.custom_reward_function, path=_perhaps(_found, config.custom_reward_function.path)
         ),
         agent=replace(config.agent, env=_perhaps(_class, config.agent.env)),
-        retriever=replace(config.retriever, serve=_perhaps(_found, config.retriever.serve)),
+        retriever=replace(
+            config.retriever,
+            serve=_perhaps(_found, config.retriever.serve),
+            encoder=_perhaps(_found, config.retriever.encoder),
+        ),
         trainer=replace(
             trainer,
             default_local_dir=_made(trainer.default_local_dir),

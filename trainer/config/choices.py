@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainer.config.problems import Problem
+from trainer.retrieval.kinds import KINDS
 
 _ACTOR = "actor_rollout_ref.actor"
 _ROLLOUT = "actor_rollout_ref.rollout"
@@ -54,6 +55,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "agent.speech": ("chat", "plain"),
     "agent.on_failure": ("drop_row", "drop_group"),
     "reward_model.match": ("em", "subem"),
+    "retriever.encoder_kind": tuple(KINDS),
     "trainer.capsule_weights": ("all", "model", "checkpoint", "none"),
     "trainer.rollout_drift_action": ("stop", "warn"),
     f"{_ACTOR}.strategy": _STRATEGIES,
@@ -211,7 +213,7 @@ RANGES: dict[str, Range] = {
 _DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
 _NO_LIMIT = {None: -1}
 _PATHS = (
-    *("agent.env", "retriever.url", "retriever.serve"),
+    *("agent.env", "retriever.url", "retriever.serve", "retriever.encoder", "retriever.encoder_kind"),
     *(f"{_ROLLOUT}.multi_turn.tool_config_path", f"{_ROLLOUT}.multi_turn.function_tool_path"),
     *("trainer.rollout_data_dir", "trainer.validation_data_dir", "trainer.capsule_dir"),
     *("custom_reward_function.path", "actor_rollout_ref.model.tokenizer_path"),

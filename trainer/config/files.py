@@ -21,7 +21,7 @@ from trainer.user_file import text_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
 FILE, FOLDER, NOTHING, NO_PATH = "a file", "a folder", "nothing", "no path"
 PARQUET_HINT = "give parquet files, such as those of: python -m trainer.data.prepare gsm8k --output data/gsm8k"
 _PREPARE = "prepare rows with prompt, data_source and reward_model.ground_truth"
@@ -96,17 +96,18 @@ def model_findings(config: Config) -> Iterator[Problem | Note]:
     if not model.path:
         yield Problem(key, f"{key} is not set", "give a model folder or a hub id such as Qwen/Qwen2.5-0.5B-Instruct")
     else:
-        yield from _folder_findings(key, model.path, weights=True, tokenizer=model.tokenizer_path is None)
+        yield from folder_findings(key, model.path, weights=True, tokenizer=model.tokenizer_path is None)
     if model.tokenizer_path is not None:
-        yield from _folder_findings(tokenizer_key, model.tokenizer_path, weights=False, tokenizer=True)
+        yield from folder_findings(tokenizer_key, model.tokenizer_path, weights=False, tokenizer=True)
     if config.uses_critic and config.critic.model.path != model.path:
-        yield from _folder_findings("critic.model.path", config.critic.model.path, weights=True, tokenizer=False)
+        yield from folder_findings("critic.model.path", config.critic.model.path, weights=True, tokenizer=False)
 
 
-def _folder_findings(key: str, name: str, *, weights: bool, tokenizer: bool) -> Iterator[Problem | Note]:
+def folder_findings(key: str, name: str, *, weights: bool, tokenizer: bool) -> Iterator[Problem | Note]:
+    """What is known of one, of which `weights` and `tokenizer` are wanted, without loading it."""
     kind = kind_of(name)
     if kind != FOLDER:
-        if _HUB_ID.fullmatch(name) and kind == NOTHING:
+        if HUB_ID.fullmatch(name) and kind == NOTHING:
             yield Note("here", key, f"{key}={name} is not a local folder: it will be downloaded from the hub")
         else:
             what = "does not exist" if kind == NOTHING else f"is {kind}"

@@ -180,7 +180,7 @@ _ANYWHERE = tuple(
     " trainer.seed trainer.step_timeout trainer.max_rollout_drift trainer.rollout_drift_action"
     " trainer.grace_period trainer.console_metrics trainer.capsule_dir trainer.capsule_freq trainer.capsule_weights"
     " global_profiler.ranks global_profiler.all_ranks"
-    " retriever.url retriever.serve retriever.topk retriever.timeout".split()
+    " retriever.url retriever.serve retriever.encoder retriever.encoder_kind retriever.topk retriever.timeout".split()
 )
 
 

@@ -13,5 +13,7 @@ class RetrieverConfig:
 
     url: str | None = None  # of a running one, as each node that plays episodes reaches it: http://HOST:PORT/retrieve
     serve: str | None = None  # ours: a corpus, JSON lines: the run starts a retriever of it on each of those nodes
+    encoder: str | None = None  # ours: with serve, a model: passages by its embeddings, not by BM25
+    encoder_kind: str | None = None  # ours: for an encoder whose name does not have one of these in it
     topk: int = TOPK  # passages per query
     timeout: float = TIMEOUT_S  # ours: seconds for a search, all its tries included

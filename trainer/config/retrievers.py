@@ -6,13 +6,16 @@ import ipaddress
 from collections.abc import Iterator
 
 from trainer.agent.source import SEARCH
-from trainer.config.files import FILE, kind_of
+from trainer.config.files import FILE, folder_findings, kind_of
 from trainer.config.problems import Note, Problem
 from trainer.config.retriever_schema import RetrieverConfig
 from trainer.config.schema import Config
 from trainer.errors import DataError
 from trainer.retrieval import corpus, http
+from trainer.retrieval.kinds import KINDS
+from trainer.retrieval.kinds import kind_of as kind_of_encoder
 
+_ENCODER, _KIND = "retriever.encoder", "retriever.encoder_kind"
 _URL, _SERVE = "retriever.url", "retriever.serve"
 _DEFAULTS = RetrieverConfig()
 
@@ -37,6 +40,18 @@ def retriever_problems(config: Config) -> Iterator[Problem]:
             yield Problem(_URL, f"{_URL}={retriever.url} is {error}", hint)
     if retriever.serve is not None:
         yield from _corpus_problems(retriever.serve)
+        yield from (each for each in _encoder_findings(retriever) if isinstance(each, Problem))
+
+
+def _encoder_findings(retriever: RetrieverConfig) -> Iterator[Problem | Note]:
+    """Of its folder, without loading it."""
+    name = retriever.encoder
+    if name is None:
+        return
+    yield from folder_findings(_ENCODER, name, weights=True, tokenizer=True)
+    if retriever.encoder_kind is None and kind_of_encoder(name) is None:
+        message = f"which kind of encoder {_ENCODER}={name} is does not show in its name"
+        yield Problem(_KIND, message, f"say it: {_KIND}={'|'.join(KINDS)}", (_ENCODER,))
 
 
 def _corpus_problems(path: str) -> Iterator[Problem]:
@@ -62,6 +77,13 @@ def retriever_notes(config: Config) -> Iterator[Note]:
         for name in changed:
             yield Note("inert", f"retriever.{name}", f"retriever.{name} has no effect: there is no {_URL} or {_SERVE}")
         return
+    if retriever.serve is not None:
+        yield from (each for each in _encoder_findings(retriever) if isinstance(each, Note))
+    elif retriever.encoder is not None:
+        message = f"{_ENCODER} has no effect: the server at {_URL} finds passages in its own way"
+        yield Note("inert", _ENCODER, message)
+    if retriever.encoder_kind is not None and (retriever.encoder is None or retriever.serve is None):
+        yield Note("inert", _KIND, f"{_KIND} has no effect without {_SERVE} and {_ENCODER}")
     turn_s = config.agent.turn_timeout
     if turn_s is not None and retriever.timeout >= turn_s and config.agent.env != SEARCH:
         message = (

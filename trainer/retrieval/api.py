@@ -58,6 +58,12 @@ class Health:
     passages: int | None = None
     said: Mapping[str, Any] = field(default_factory=dict)  # all of it
 
+    @property
+    def encoder(self) -> str | None:
+        """The digest of the encoder by which passages are found; None by none, as by BM25."""
+        digest = self.said.get("encoder_digest")
+        return digest if isinstance(digest, str) and digest else None
+
 
 def request(queries: Sequence[str], topk: int) -> bytes:
     """The body of a POST."""

@@ -7,7 +7,7 @@ where most scores are 0 (`benchmarks/retrieval.py`).
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,8 @@ _WORDS = r"(?u)\b\w+\b"
 
 class Index:
     """Which passages are about a query. Safe in threads: nothing of it changes."""
+
+    together = 1  # queries of several requests take as long as one after the other
 
     def __init__(self, corpus: Corpus) -> None:
         """Raises ConfigError where bm25s is not installed."""
@@ -46,6 +48,10 @@ class Index:
             list(queries), token_pattern=_WORDS, stopwords="en", return_ids=False, show_progress=False
         )
         return [self._best(found, topk) for found in words]
+
+    def said(self) -> Mapping[str, str]:
+        """What `/health` says of it, beside the corpus."""
+        return {"method": "bm25"}
 
     def _best(self, words: list[str], topk: int) -> list[tuple[int, float]]:
         ids = self._bm25.get_tokens_ids(words)

@@ -27,11 +27,14 @@ class Met:
     passages: int | None
     found: frozenset[tuple[str, ...]]  # passages with the query that they answer
     seconds: float  # that the search took
+    encoder: str | None = None  # its digest; None: by none, or the server does not say
 
     def __str__(self) -> str:
         if self.digest is None:
             return f"a retriever that does not say what it holds, at {self.url}"
-        return f"{'' if self.passages is None else count(self.passages) + ', '}digest {self.digest}, at {self.url}"
+        many = "" if self.passages is None else f"{count(self.passages)}, "
+        by = "" if self.encoder is None else f", encoder {self.encoder}"
+        return f"{many}digest {self.digest}{by}, at {self.url}"
 
 
 def count(passages: int) -> str:
@@ -56,21 +59,28 @@ def look(retriever: Retriever) -> Met:
     seconds = time.monotonic() - began
     pairs = zip(CANARIES, found, strict=True)
     each = frozenset((query, hit.id, hit.title, hit.text) for query, hits in pairs for hit in hits)
-    return Met(retriever.url, health.digest, health.passages, each, seconds)
+    return Met(retriever.url, health.digest, health.passages, each, seconds, health.encoder)
 
 
 def require_same(met: Mapping[str, Met]) -> None:
     """Raises RetrieverWrong that names a node, by which `met` is, whose retriever is another than that of most."""
-    [(usual, _)] = Counter(each.digest for each in met.values()).most_common(1)
-    first = next(node for node, each in met.items() if each.digest == usual)
+    [(usual, _)] = Counter((each.digest, each.encoder) for each in met.values()).most_common(1)
+    first = next(node for node, each in met.items() if (each.digest, each.encoder) == usual)
     for node, each in met.items():
-        what = "hold" if each.digest != usual else "" if alike(met[first], each) else "find"
-        if what:
+        if what := _difference(met[first], each):
             raise RetrieverWrong(
-                f"the retrievers of two nodes {what} different passages: node {node} has {each}; "
-                f"node {first} has {met[first]}",
-                hint="give all nodes the same corpus file; retriever.serve=CORPUS.jsonl starts one on each",
+                f"the retrievers of two nodes {what}: node {node} has {each}; node {first} has {met[first]}",
+                hint="give all nodes the same corpus file and encoder; retriever.serve=CORPUS.jsonl starts one on each",
             )
+
+
+def _difference(one: Met, other: Met) -> str:
+    """Empty: none that matters."""
+    if one.digest != other.digest:
+        return "hold different passages"
+    if one.encoder != other.encoder:
+        return "find passages by different encoders"
+    return "" if alike(one, other) else "find different passages"
 
 
 def alike(one: Met, other: Met) -> bool:

@@ -17,6 +17,7 @@ from trainer.errors import DeadlineError, RetrieverDown, RetrieverError, Trainer
 from trainer.failures import first_line
 from trainer.placement import node_names
 from trainer.retrieval.client import Retriever
+from trainer.retrieval.index import Source
 from trainer.retrieval.meeting import Met, require_same
 from trainer.retrieval.serving import RetrieverServer, Served
 from trainer.teams import ranks_of
@@ -67,7 +68,7 @@ class Servers:
         self._name = name
         self._actors: list[Any] = []
 
-    def start(self, path: str, topk: int, nodes: Mapping[str, str], timeout_s: float) -> dict[str, Served]:
+    def start(self, source: Source, topk: int, nodes: Mapping[str, str], timeout_s: float) -> dict[str, Served]:
         """One on each of `nodes`, whose ids have names; all at once.
 
         Raises the first TrainerError of any of them, with the node's name; DeadlineError after `timeout_s`.
@@ -77,10 +78,10 @@ class Servers:
         for number, node in enumerate(nodes):
             place = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
             named = remote.options(name=f"{self._name}-retriever-{number}", scheduling_strategy=place)
-            actor: Any = named.remote(path, topk)
+            actor: Any = named.remote(source, topk)
             self._actors.append(actor)
             calls[actor.start.options(name="index").remote()] = node
-        return self._gathered(calls, nodes, path, timeout_s)
+        return self._gathered(calls, nodes, source.path, timeout_s)
 
     def _gathered(
         self, calls: Mapping[Any, str], nodes: Mapping[str, str], path: str, timeout_s: float
@@ -93,7 +94,8 @@ class Servers:
                 raise DeadlineError(
                     f"retriever.serve={path}: not indexed within {timeout_s:.0f} s on node {late}",
                     hint="trainer.ray_wait_register_center_timeout is how long to wait; a large corpus is better "
-                    "served by python -m trainer.retrieval, once for many runs, and retriever.url",
+                    "served by python -m trainer.retrieval, once for many runs, and retriever.url; embeddings are "
+                    "made beforehand with its --embed",
                 )
             for call in done:
                 found[calls[call]] = _answer(call, nodes[calls[call]], path)
@@ -133,9 +135,11 @@ def _urls(config: Config, servers: Servers, nodes: Mapping[str, str], note: Call
         assert wanted.url is not None
         return dict.fromkeys(nodes, wanted.url)
     path = os.path.abspath(os.path.expanduser(wanted.serve))  # the actors' working folder is another
-    note(f"indexing {path} on {len(nodes)} node{'s' * (len(nodes) > 1)}")
+    by = "" if wanted.encoder is None else f" by {wanted.encoder}"
+    note(f"indexing {path}{by} on {len(nodes)} node{'s' * (len(nodes) > 1)}")
     limit_s = float(config.trainer.ray_wait_register_center_timeout)
-    return {node: served.url for node, served in servers.start(path, wanted.topk, nodes, limit_s).items()}
+    source = Source(path, wanted.encoder, wanted.encoder_kind)
+    return {node: served.url for node, served in servers.start(source, wanted.topk, nodes, limit_s).items()}
 
 
 def _meet(

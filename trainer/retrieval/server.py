@@ -1,7 +1,7 @@
 """The server: Search-R1's `/retrieve`, `/health`, over aiohttp.
 
 It takes the dialects of that API, too: SkyRL's `query` (one text), and a `topk` that is missing or null. Questions
-wait for one another in one thread, since numpy holds the interpreter while it scores; `/health` answers meanwhile.
+wait for one another in one thread (`waiting.py`); `/health` answers meanwhile.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import json
 import socket
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from aiohttp import web
 
 from trainer.errors import RetrieverError
 from trainer.retrieval import api
-from trainer.retrieval.bm25 import Index
+from trainer.retrieval.index import Index
+from trainer.retrieval.waiting import Asked, Searches
 
 MOST_BYTES = 2**24  # of a request
 MOST_QUERIES = 4096  # in a request
@@ -38,7 +38,7 @@ class Server:
         """`topk` is of requests that name none."""
         self._index, self._topk = index, topk
         self._began, self._answered = time.monotonic(), 0
-        self._thread = ThreadPoolExecutor(1, "search")
+        self._searches = Searches(index)
 
     async def run(self, listener: socket.socket, ready: Callable[[], None], end: asyncio.Event) -> None:
         """Serves on a socket that is bound, from before `ready` is called until `end` is set.
@@ -58,7 +58,7 @@ class Server:
             await end.wait()
         finally:
             await runner.cleanup()
-            self._thread.shutdown(wait=False, cancel_futures=True)
+            self._searches.close()
 
     def app(self) -> web.Application:
         app = web.Application(client_max_size=MOST_BYTES)
@@ -68,21 +68,12 @@ class Server:
 
     async def _retrieve(self, request: web.Request) -> web.Response:
         try:
-            queries, topk, scores = asked(await request.read(), self._topk)
+            question = asked(await request.read(), self._topk)
         except _Refused as error:
             return web.json_response({"error": str(error)}, status=422)
-        loop = asyncio.get_running_loop()
-        body = await loop.run_in_executor(self._thread, self._found, queries, topk, scores)
-        self._answered += len(queries)
+        body = await self._searches.answer(question)
+        self._answered += len(question.queries)
         return web.Response(body=body, content_type="application/json")
-
-    def _found(self, queries: list[str], topk: int, scores: bool) -> bytes:
-        document = self._index.corpus.document
-        result = [
-            [{"document": document(row), "score": round(score, 4)} if scores else document(row) for row, score in found]
-            for found in self._index.search(queries, topk)
-        ]
-        return json.dumps({"result": result}).encode()
 
     async def _health(self, _request: web.Request) -> web.Response:
         return web.json_response(
@@ -94,12 +85,13 @@ class Server:
                 "index_seconds": round(self._index.seconds, 3),
                 "uptime_seconds": round(time.monotonic() - self._began, 1),
                 "queries": self._answered,
+                **self._index.said(),
             }
         )
 
 
-def asked(body: bytes, topk: int) -> tuple[list[str], int, bool]:
-    """Queries, how many passages of each, and whether scores are wanted. Raises ValueError that says what is wrong."""
+def asked(body: bytes, topk: int) -> Asked:
+    """What a request asks; `topk` is that of one which does not say. Raises ValueError that says what is wrong."""
     try:
         request = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -112,7 +104,7 @@ def asked(body: bytes, topk: int) -> tuple[list[str], int, bool]:
         raise _Refused("queries is no list of texts")
     if len(queries) > MOST_QUERIES:
         raise _Refused(f"{len(queries)} queries in one request; at most {MOST_QUERIES}")
-    return queries, _topk(request.get("topk"), topk), _flag(request.get("return_scores"))
+    return Asked(queries, _topk(request.get("topk"), topk), _flag(request.get("return_scores")))
 
 
 def _topk(value: Any, default: int) -> int:

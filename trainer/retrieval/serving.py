@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from trainer.retrieval import bm25, corpus
+from trainer.retrieval.index import Source, made
 
 HOST = "127.0.0.1"  # a server is its own node's
 
@@ -30,15 +31,20 @@ class Served:
 class RetrieverServer:
     """The actor. It ends with the run, and the server with it."""
 
-    def __init__(self, path: str, topk: int) -> None:
-        self._path, self._topk = path, topk
+    def __init__(self, source: Source, topk: int) -> None:
+        self._source, self._topk = source, topk
 
     def start(self) -> Served:
-        """Reads the corpus, indexes it, and serves it in a thread. Raises DataError, ConfigError, RetrieverError."""
-        bm25.library()
+        """Reads the corpus, indexes it, and serves it in a thread.
+
+        Raises DataError, ConfigError, ModelError, RetrieverError.
+        """
+        self._source.require()
         from trainer.retrieval.server import Server, bind, url_of
 
-        index = bm25.Index(corpus.read(self._path))
+        if self._source.encoder is not None:
+            _take_cores()
+        index = made(self._source, _tell)
         listener, listens = bind(HOST, 0), Future[None]()
         server = Server(index, self._topk)
 
@@ -55,3 +61,19 @@ class RetrieverServer:
         listens.result()
         held = index.corpus
         return Served(url_of(listener, HOST), os.getpid(), len(held), held.digest, index.seconds)
+
+
+def _take_cores() -> None:
+    """Ray gives an actor without processors one thread; what an encoder computes is worth half of the node's."""
+    import faiss
+    import torch
+
+    threads = max(1, (os.cpu_count() or 1) // 2)
+    torch.set_num_threads(threads)
+    faiss.omp_set_num_threads(threads)
+
+
+def _tell(line: str) -> None:
+    """Into the actor's log, which Ray shows at the driver."""
+    sys.stderr.write(f"note: {line}\n")
+    sys.stderr.flush()

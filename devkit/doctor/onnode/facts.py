@@ -150,6 +150,7 @@ class RetrieverFacts:
     passages: int = 0
     found: str = ""  # a digest of what it finds for a few queries
     seconds: float = 0.0  # that these took
+    encoder: str = ""  # the digest of the model by which it finds them; empty: by none, or it does not say
 
 
 @dataclass(frozen=True)

@@ -33,13 +33,14 @@ def ask(url: str, topk: int, seconds: float) -> RetrieverFacts:
     except ValueError as error:
         return RetrieverFacts(url, str(error)[:200])
     health = _health(url, end)
-    digest, passages = health.get("digest"), health.get("passages")
+    digest, passages, encoder = health.get("digest"), health.get("passages"), health.get("encoder_digest")
     return RetrieverFacts(
         url,
         digest=digest if isinstance(digest, str) else "",
         passages=passages if isinstance(passages, int) else 0,
         found=found,
         seconds=round(took_s, 6),
+        encoder=encoder if isinstance(encoder, str) else "",
     )
 
 

@@ -38,10 +38,14 @@ def _different(demand: Demand, seen: dict[str, RetrieverFacts]) -> Iterator[Find
     says = all(each.digest for each in seen.values())
     values: dict[str, tuple[str, ...]] = {}
     for name, each in seen.items():
-        value = f"digest {each.digest}, {each.passages:,} passages" if says else f"found {each.found}"
+        by = f", encoder {each.encoder}" if each.encoder else ""
+        value = f"digest {each.digest}, {each.passages:,} passages{by}" if says else f"found {each.found}"
         values[value] = (*values.get(value, ()), name)
     if len(values) > 1:
+        is_one_corpus = says and len({each.digest for each in seen.values()}) == 1
         what = f"the retrievers at {demand.retriever} {'hold' if says else 'find'} different passages"
+        if is_one_corpus:
+            what = f"the retrievers at {demand.retriever} find passages by different encoders"
         why = "what the model is given depends on the node where it searches"
-        fix = "give all nodes the same corpus file and index"
+        fix = "give all nodes the same corpus file and index, and the same encoder"
         yield Finding("retriever", tuple(seen), what, why, fix, (told(values),), None if says else "warning")
