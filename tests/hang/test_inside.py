@@ -360,6 +360,15 @@ def test_without_torch_there_is_nothing_to_tell() -> None:
     assert collectives.call_of(sys._getframe()) is None
 
 
+def test_a_module_of_torch_that_is_imported_is_no_collective() -> None:
+    """Nor is the body of a class there: both are code with a name, as functions are."""
+    found: list[Document | None] = []
+    source = "here()\nclass Group:\n    here()\ndef all_reduce():\n    here()\nall_reduce()\n"
+    names = {"here": lambda: found.append(collectives.call_of(sys._getframe(1)))}
+    exec(compile(source, "/v/torch/distributed/c10d.py", "exec"), names)
+    assert found == [None, None, {"op": "all_reduce"}]
+
+
 def test_a_sample_is_quick() -> None:
     class Agent:
         _stops = None

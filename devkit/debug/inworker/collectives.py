@@ -6,6 +6,7 @@ program has not loaded it does not use.
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import sys
@@ -172,6 +173,8 @@ def call_of(frame: FrameType) -> Document | None:
     """The collective that a frame of torch.distributed is a call of, with what it was given; None for another frame."""
     code = frame.f_code
     if _TORCH[0] not in code.co_filename or code.co_name.startswith("_") or code.co_name == "wrapper":
+        return None
+    if not code.co_flags & inspect.CO_OPTIMIZED:  # of a module or a class, while it is imported
         return None
     values = frame.f_locals
     found: Document = {"op": code.co_name}
