@@ -46,7 +46,8 @@ def test_a_future_that_another_one_has_replaced_is_never_done() -> None:
         return sorted(looks[1])
 
     assert asyncio.run(main()) == [
-        "an asyncio.Future that is never done (nothing of Python's holds it any more but who awaits it)",
+        "an asyncio.Future that is never done (nothing of Python's holds it but who awaits it, as where another one "
+        "has taken its place under its key)",
         "an asyncio.Future that is not done",
     ]
 

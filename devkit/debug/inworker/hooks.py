@@ -33,6 +33,7 @@ def install(agent: Agent, *, driver: bool) -> None:
         signals,
         stale_copies,
         unloaded,
+        unordered,
         unseen_variables,
     )
 
@@ -47,6 +48,7 @@ def install(agent: Agent, *, driver: bool) -> None:
     found_actors.watch()
     stale_copies.watch()
     no_batches.watch()
+    unordered.watch()
     training.watch()
     unseen_variables.watch(driver=driver)
     if not driver:
