@@ -109,7 +109,7 @@ class Swallowed(NamedTuple):
         """
         each, many = self.caught, self.caught.count > 1
         if each.by.function != TASK:
-            asked = ", whose result nobody has asked for" if each.how == KEPT else ""
+            asked = ": no call of result has raised it again" if each.how == KEPT else ""
             return f"{'Futures' if many else 'its Future'}{asked}"
         unheard = sum(one.count for one in self.state.facts.ended if one.kind == "task" and one.at == each.at)
         if unheard >= each.count:

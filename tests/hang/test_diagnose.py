@@ -729,7 +729,7 @@ KEPT = {  # by whom, what is known of its tasks, how often; and what is said
     "all unheard": (TASKS, 4, 4, "4 times", "asyncio tasks, which nobody has awaited"),
     "some heard": (TASKS, 1, 4, "4 times", "asyncio tasks: no await has raised it again"),
     "gathered": (TASKS, 0, 1, "once", "its asyncio task: no await has raised it again"),
-    "future": (POOLS, 0, 1, "once", "its Future, whose result nobody has asked for"),
+    "future": (POOLS, 0, 1, "once", "its Future: no call of result has raised it again"),
 }
 
 
@@ -765,9 +765,9 @@ def test_what_is_caught_while_the_job_moves_is_evidence_and_no_news() -> None:
 @pytest.mark.parametrize(
     ("keeper", "how", "said"),
     [
-        ("concurrent/futures/thread.py", "", ", kept by its Future"),
-        ("concurrent/futures/thread.py", "kept", ", kept by its Future and not raised again"),
-        ("asyncio/__init__.py", "kept", ", kept by its asyncio task and not raised again"),
+        ("concurrent/futures/thread.py", "", "Futures"),
+        ("concurrent/futures/thread.py", "kept", "Futures: no call of result has raised it again"),
+        ("asyncio/__init__.py", "kept", "asyncio tasks: no await has raised it again"),
     ],
     ids=["not followed", "followed", "task"],
 )
@@ -777,7 +777,8 @@ def test_what_is_kept_is_called_unasked_only_where_that_is_known(keeper: str, ho
     by = {"file": f"/v/lib/python3.12/{keeper}", "line": 0, "function": "Task" if "asyncio" in keeper else "run"}
     waits["facts"]["caught"][0] |= {"by": by, "how": how}
     found = verdict([driver(), waits], patience=1.0)
-    assert found.evidence[0] == f"Worker rank 1 has caught KeyError: 'x' 3 times at /job/train.py:12 in score{said}"
+    raised = "KeyError: 'x' was raised 3 times at /job/train.py:12 in score"
+    assert found.evidence[0] == f"Worker rank 1: {raised} and is kept by {said}"
 
 
 @pytest.mark.parametrize("caught", [catching(2), catching(ago=60.0)], ids=["twice", "no more"])

@@ -28,8 +28,8 @@ def said(future: Any) -> str:
     """What a coroutine waits for."""
     if is_forgotten(future):
         return (
-            "an asyncio.Future that is never done (nothing of Python's holds it but who awaits it, as where another one "
-            "has taken its place under its key)"
+            "an asyncio.Future that is never done (nothing of Python's holds it but who awaits it, as where another "
+            "one has taken its place under its key)"
         )
     return "an asyncio.Future that is not done"
 
