@@ -215,6 +215,7 @@ class OpenEnv:
         if self._socket is not None:
             with suppress(ConnectionError):
                 await self._socket.send_json({"type": "close"})
+                await self._socket.receive()  # its hanging up: then the session's place is free
             await self._socket.close()
         if self._session is not None:
             await self._session.close()
