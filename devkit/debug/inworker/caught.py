@@ -153,7 +153,7 @@ def _text(error: BaseException) -> str:
 class _Row:
     def __init__(self, found: Flight, now: float) -> None:
         self.flight, self.count, self.first, self.last = found, 0, now, now
-        self._found: dict[int, Handler] = {}  # by the line at which the function went on
+        self._found: dict[int, Handler] = {}  # by the instruction at which the function went on
 
     def handler(self, count: int, *, follows: bool) -> Handler:
         """Nothing is known of what is caught rarely, or of what somebody may have asked a Future for."""
@@ -162,11 +162,12 @@ class _Row:
             return Handler(swallowing.KEPT if follows or found.by.function == TASK else swallowing.UNKNOWN, 0)
         if count < LOOKED_AT:
             return swallowing.NONE
-        entry = _line_of(*found.entry) if found.entry else 0
-        if entry not in self._found:
+        _, offset = found.entry or (None, -1)
+        if offset not in self._found:
+            entry = _line_of(*found.entry) if found.entry else 0
             known = swallowing.handler(found.by.file, found.by.line, found.kind, found.bases, entry)
-            self._found[entry] = known
-        return self._found[entry]
+            self._found[offset] = known
+        return self._found[offset]
 
 
 def _line_of(code: CodeType, offset: int) -> int:
