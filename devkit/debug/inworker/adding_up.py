@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 import weakref
+from itertools import islice
 from typing import Any
 
 from .line_warnings import once
@@ -84,8 +85,8 @@ class AddingUp(Watcher):
             self.is_over = True
             return
         with _torch()._C.DisableTorchFunction():
-            fit = sorted(filter(_fits, parameters(optimizer)), key=lambda each: int(each.numel()))[:SAMPLE]
-            self._samples = [_Sample(each) for each in fit]
+            smallest = sorted(parameters(optimizer), key=lambda each: int(each.numel()))
+            self._samples = [_Sample(each) for each in islice(filter(_fits, smallest), SAMPLE)]
         passes.listeners.add(self)
 
     def backward_begins(self) -> None:
