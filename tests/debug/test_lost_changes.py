@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from devkit.debug.inworker import calls_made, changed_globals, lost_changes, noticeboard
+from devkit.debug.inworker import calls_made, changed_globals, lost_arguments, lost_changes, noticeboard
 from devkit.debug.inworker.core import asking
 from tests.debug.conftest import PROGRAMS, Cluster, Job, mark
 from tests.debug.noticeboard_fake import Store, connected
@@ -334,6 +335,34 @@ def test_what_is_not_changed_runs_as_it_is() -> None:
     state = lost_changes._State()
     assert lost_changes.covered(looks_only, "a.looks_only", [], state) is looks_only
     assert lost_changes.covered(changes_items, "a.changes_items", [], state) is not changes_items
+
+
+class Counting:
+    def count(self, into: dict[str, int]) -> None:
+        ROWS.append(1)
+        into["a"] = len(ROWS)
+
+
+def test_what_rays_own_manager_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    manager_of = pytest.importorskip("ray._private.function_manager").FunctionActorManager
+    monkeypatch.setattr(manager_of, "get_execution_info", manager_of.get_execution_info)
+    for each in (lost_changes, lost_arguments):
+        each.watch()
+    manager = manager_of(SimpleNamespace(load_code_from_local=False))
+    manager._loaded_actor_classes["id"] = Counting
+    executor = manager._make_actor_method_executor("count", Counting.count)
+    info = importlib.import_module("ray._private.function_manager").FunctionExecutionInfo(executor, "count", 0)
+    manager._function_execution_info["method"] = info
+    descriptor = SimpleNamespace(function_id="method", is_actor_method=lambda: True)
+    given = [manager.get_execution_info("job", descriptor) for _ in range(2)]
+    function = given[0].function
+    assert function is given[1].function is not executor, "it is looked at once"
+    assert (function.name, function.method, given[0].max_calls) == ("count", Counting.count, 0)
+    into: dict[str, int] = {}
+    assert function(Counting(), into) is None and into == {"a": 1}
+    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+        function(Counting())
+    ROWS.clear()
 
 
 def test_a_driver_that_counts_in_its_workers(cluster: Cluster) -> None:
