@@ -128,6 +128,8 @@ def _asker(case: Case, state: State) -> Asker | None:
     before = case.before.get(state.facts.id)
     if before is None or state.advanced or not (_spins(before, state) or _sleeps_in_between(before, state)):
         return None
+    if _waits_on(before, state.facts):
+        return None
     earlier = {(line.at.file, line.asking) for stack in before.standing for line in stack.lines[:1]}
     still = (line for line in _asking(state) if (line.at.file, line.asking) in earlier)
     line = next(still, None)
@@ -143,6 +145,16 @@ def _spins(before: ProcessFacts, state: State) -> bool:
 
 def _sleeps_in_between(before: ProcessFacts, state: State) -> bool:
     return state.doing in _TURNING and _turns(before, state.facts)
+
+
+def _waits_on(before: ProcessFacts, now: ProcessFacts) -> bool:
+    """Whether it is in one wait without a time-out, for the same as before: Ray looks around in that, too."""
+    name = now.thread.name if now.thread else MAIN
+    then, there = (
+        {(each.at, each.tasks) for each in facts.waits if each.thread == name and not each.ends}
+        for facts in (before, now)
+    )
+    return any(tasks for _, tasks in then & there)
 
 
 def _turns(before: ProcessFacts, now: ProcessFacts) -> bool:

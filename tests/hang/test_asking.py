@@ -10,7 +10,7 @@ from devkit.hang import asking
 from devkit.hang.answers import read_sample
 from devkit.hang.case import case_of
 from devkit.hang.watchdog import progressed
-from tests.hang.jobs import NOW, TRAIN, Document, answer, facts, process, verdict
+from tests.hang.jobs import NOW, RAY, TRAIN, Document, answer, facts, process, verdict
 
 LOOP = {"loop": "while len(batch) < wanted", "values": {"batch": "dict of 3", "wanted": "24"}}
 
@@ -70,6 +70,19 @@ def test_one_that_asks_without_a_sleep_is_a_hang_too() -> None:
     assert not verdict([spins(1.0), *rest()], [spins(12.0, other), *rest()], seconds=12.0).hang
     works = process(facts(0, 40, cpu=9.0, state="R"), 0)
     assert not verdict([spins(1.0), *rest()], [spins(12.0), works, *rest()[1:]], seconds=12.0).hang
+
+
+def test_one_wait_without_a_time_out_looks_around_too_and_asks_only_once() -> None:
+    """Once a second: in twenty seconds that is as often as a slow loop asks."""
+
+    def waits(turns: int, task: str = "t") -> list[Document]:
+        wait = {"thread": "MainThread", "call": "collect", "at": {"file": TRAIN, "line": 32, "function": "collect"}}
+        found = asker(turns, waits=[wait | {"tasks": [task * 48], "needed": 1, "ends": False, "side": False}])
+        found["facts"]["threads"][0]["frames"].insert(0, {"file": RAY, "line": 9, "function": "get"})
+        return [found, *rest()]
+
+    assert "asks Ray" not in verdict(waits(10), waits(31), seconds=21.0).sentence
+    assert "asks Ray" in verdict(waits(10, "s"), waits(31), seconds=21.0).sentence, "another one by now"
 
 
 def test_neither_is_one_whose_call_runs_or_waits_for_room() -> None:
