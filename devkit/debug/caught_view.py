@@ -102,8 +102,7 @@ def swallowed_line(row: Row) -> str:
     >>> swallowed_line(Row(16, "TypeError: no", "a.py:3", "a.py:3", (Who("Reward", 1, "pid 7"),), is_partial=True))
     'at least 16 x TypeError: no, raised at a.py:3 and caught there, which goes on (Reward rank 1)'
     """
-    # What is kept may be looked at without being raised again.
-    rest = ", where no await or call of result has raised it again" if row.is_kept else ", which goes on"
+    rest = "" if row.is_kept else ", which goes on"  # whether somebody has asked for it is not known
     how = f" and {row.how or 'caught there'}{rest}"
     named = name_members(row.members)
     role = f"{row.members[0].role} " if named.startswith("rank") else ""  # of them all

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
-from devkit.debug.inworker.swallowing import ANY, KEEPERS, KEPT, USUAL
+from devkit.debug.inworker.swallowing import ANY, KEEPERS, USUAL
 from devkit.debug.stack_groups import Frame
 from devkit.hang import words
 from devkit.hang.case import Case
@@ -104,17 +104,16 @@ class Swallowed(NamedTuple):
 
     @property
     def _keeper(self) -> str:
-        """An `await` or a call of `result` raises it again, and it was not: whether somebody has looked at it in
-        another way is known of tasks that are there.
+        """Whether somebody has asked for it is known of tasks that are there alone: `gather` raises one of several
+        again, and `exception` none.
         """
         each, many = self.caught, self.caught.count > 1
         if each.by.function != TASK:
-            asked = ": no call of result has raised it again" if each.how == KEPT else ""
-            return f"{'Futures' if many else 'its Future'}{asked}"
+            return "Futures" if many else "its Future"
         unheard = sum(one.count for one in self.state.facts.ended if one.kind == "task" and one.at == each.at)
         if unheard >= each.count:
             return "asyncio tasks, which nobody has awaited" if many else "its asyncio task, which nobody has awaited"
-        return f"{'asyncio tasks' if many else 'its asyncio task'}: no await has raised it again"
+        return "asyncio tasks" if many else "its asyncio task"
 
 
 def explain(found: Verdict, case: Case) -> Verdict:
