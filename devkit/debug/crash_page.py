@@ -145,7 +145,10 @@ def _last_known(document: Mapping[str, Any]) -> Iterator[str]:
         own = [frame["function"] for frame in document.get("frames") or () if not is_library(frame["file"])]
         outermost = own[-1] if own else document.get("function")  # that is what Ray called, unless it is decorated
         at = str(document.get("called") or outermost or "").rpartition(".")[2]
-        yield f"in {at}; its arguments, if it had any, are not known here"
+        known = (
+            f"in {at}; its arguments, if it had any," if own else f"its last known call: {at}; whether that had begun"
+        )
+        yield f"{known} {'are' if own else 'is'} not known here"
     if memory:
         used = f"{size(memory['used'])} of {size(memory['total'])}"
         yield f"memory when last reported: {size(memory['own'])} of its own; in use on its node: {used}"

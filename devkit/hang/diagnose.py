@@ -155,12 +155,7 @@ def _moving(case: Case) -> Verdict | None:
     if advanced:
         sentence = f"no hang: the job is making progress; {words.named(shown)} made progress"
     else:  # whether that leads anywhere is not known: a loop that never ends is work, too
-        place = words.at(shown[0]) if len({state.place for state in shown}) == 1 else ""
-        side = _side(case, shown[0]) if len(shown) == 1 else []
-        if side:
-            place = f" in its thread {side[0].thread}{words.at_frame(side[0].lines[0].at)}"
-        elif shown[0] in beside and len(shown) == 1:
-            place = f" in its thread {shown[0].beside}"
+        place = _working_at(case, shown, beside)
         aside_of = aside.said(case, busy)
         endless = _is_open(case, shown) and case.decided(0.0, circling.TIMES)
         what = "cannot tell" if endless or (aside_of and case.decided(0.0)) else f"no hang seen in {span}"
@@ -186,6 +181,20 @@ def _moving(case: Case) -> Verdict | None:
     open_ = not advanced and _is_open(case, shown) and not case.decided(0.0, circling.TIMES)
     young = bool(aside_of) and not case.decided(0.0)
     return Verdict("moves", text, words.culprit(shown[0]), None, notes, not (open_ or young) and not circling.may(case))
+
+
+def _working_at(case: Case, states: Sequence[State], beside: Sequence[State]) -> str:
+    """Where they work, if that is one place: which is not where a thread stands that only waits for one that does."""
+    sides = [_side(case, state) for state in states]
+    if any(sides):
+        places = {side[0].lines[0].at for side in sides if side}
+        if not all(sides) or len(places) > 1:
+            return ""
+        whose = f" in its thread {sides[0][0].thread}" if len(states) == 1 else " in threads of their own"
+        return f"{whose}{words.at_frame(sides[0][0].lines[0].at)}"
+    if any(state in beside for state in states):
+        return f" in its thread {states[0].beside}" if len(states) == 1 else ""
+    return words.at(states[0]) if len({state.place for state in states}) == 1 else ""
 
 
 def _is_open(case: Case, states: Sequence[State]) -> bool:
@@ -218,8 +227,9 @@ def _at_work(case: Case, states: Sequence[State]) -> Iterator[str]:
     """Where they are, and what the loops around it look at: whether that changes is what tells a loop without end."""
     for state in sorted(states, key=lambda each: each.place is None)[:MOST_WORKING]:
         loop = f"{lines.INDENT}{lines.IN_LOOP}"  # which comes below, with whether it gets on
-        yield from (line for line in words.waits([state]) if not line.startswith(loop))
         side = _side(case, state)
+        known = (line for line in words.waits([state]) if not line.startswith(loop))
+        yield from (line.replace(": is working at ", ": is at ", 1) if side else line for line in known)
         for each in side:
             yield f"{lines.INDENT}its thread {each.thread} is working{words.at_frame(each.lines[0].at)}"
             yield from (f"{lines.INDENT}{line}" for line in lines.of_stacks([each.lines]))

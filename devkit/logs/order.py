@@ -57,7 +57,9 @@ class Problem:
     def times(self) -> int:
         """How often it came, by its snapshots: one error may leave rows and lines in several tables and logs."""
         known = {event.id for event in self.events if event.id}
-        return max(1, len({event.id for event in self.events if event.id and event.root not in known}))
+        own = {event.id for event in self.events if event.id and event.root not in known}
+        passed_on = {event.id for event in self.events if event.role == DRIVER and event.root}
+        return max(1, len(own - passed_on))
 
     @property
     def rank(self) -> int | None:

@@ -181,7 +181,7 @@ def test_a_driver_says_which_of_its_calls_are_cut_off(cluster: Cluster) -> None:
     (said,) = (line for line in job.out.splitlines() if "had not ended" in line)
     said = re.sub(r"\d+\.\d s", "T", said)
     assert said == (
-        "devkit: 3 calls had not ended when the driver did, and Ray ends them with it: "
+        "devkit: at least 3 calls had not ended when the driver did, and Ray ends them with it: "
         f"Saver.save (called T before at {PROGRAM}:{mark(PROGRAM, 'save')} in main), "
         f"Saver.save (called T before at {PROGRAM}:{mark(PROGRAM, 'queued')} in main), "
         f"evaluate (called T before at {PROGRAM}:{mark(PROGRAM, 'task')} in main)"

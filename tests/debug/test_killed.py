@@ -67,6 +67,20 @@ def test_who_waited_for_another_call_of_a_dead_actor_follows_it() -> None:
     ) == {"other": None, "actor": None, "driver": "actor"}
 
 
+def test_who_is_told_of_an_error_of_a_new_instance_does_not_follow_the_old_ones_death() -> None:
+    """Killed, started anew, and ended by its constructor: Ray says by which error."""
+    cut = {"type": "UnpicklingError", "message": "pickle data was truncated"}
+    died = DIED | {
+        "message": "The actor died because of an error raised in its creation task, UnpicklingError: pickle data"
+    }
+    known = died | {"message": f"{died['message']} was truncated"}
+    killed = record("killed", 10.0, KILLED, task_id="1" * 16 + ACTOR)
+    failed = record("failed", 11.0, cut, kind="actor", task_id="f" * 16 + ACTOR)
+    for said, root in ((known, "failed"), (died, "killed")):
+        told = record("driver", 12.0, said, waited=("2" * 16 + ACTOR,))
+        assert roots(killed, failed, told) == {"killed": None, "failed": None, "driver": root}
+
+
 def test_a_death_of_which_the_task_is_not_known_is_the_nearest_one() -> None:
     unknown = record("early", 1.0, KILLED), record("late", 60.0, KILLED)
     follower = record("driver", 61.0, CRASHED, waited=("1" * 16 + NIL,))

@@ -130,7 +130,7 @@ def test_a_hub_that_died_comes_back_with_its_breakpoints_and_is_nobodys_crash(ow
 
 def known(breakpoints: list[dict[str, Any]]) -> list[Any]:
     """What is set, without where it is armed by now: workers come and go."""
-    return [{name: each[name] for name in ("id", "file", "line", "condition")} for each in breakpoints]
+    return [(each["id"], each["spec"]) for each in breakpoints]
 
 
 def is_gcs_of(cluster: Cluster, process: psutil.Process) -> bool:

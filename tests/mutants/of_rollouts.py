@@ -59,8 +59,8 @@ MUTANTS = (
     Mutant(
         "extra-info-of-the-next-row",
         "trainer/data/parquet.py",
-        old="extra_info=self.extra_info(index),",
-        new="extra_info=self.extra_info((index + 1) % len(self)),",
+        old="extra_info=self.extra_info(index) if self.whole_key",
+        new="extra_info=self.extra_info((index + 1) % len(self)) if self.whole_key",
         caught_by="pipeline-rewards",
         says="scored with the extra_info of the row after it in the file",
         also=("validation-rows",),

@@ -29,7 +29,9 @@ async def look(hub: Hub, document: Document) -> None:
         for seconds in LOOKS:
             await hub_after.pause(hub, seconds)
             if await _is_again(hub, document):
-                hub.add_to_crash(document, again=sentence(document.get("outside") or {}))
+                hub.add_to_crash(
+                    document, again=sentence(document.get("outside") or {}, begun=bool(document.get("frames")))
+                )
                 return
     finally:
         hub.tried.discard(document["id"])
@@ -43,10 +45,11 @@ async def _is_again(hub: Hub, document: Document) -> bool:
         return False
 
 
-def sentence(calls: dict[str, int]) -> str:
+def sentence(calls: dict[str, int], *, begun: bool = True) -> str:
     """
     Args:
         calls: those that the failed try is known to have made, by name.
+        begun: whether it had certainly begun: of a process that was killed, Ray may have kept it waiting.
 
     >>> sentence({})[:82]
     'Ray tries this call again from its beginning: what this try had done outside of it'
@@ -57,7 +60,8 @@ def sentence(calls: dict[str, int]) -> str:
     named = [f"{name} ({least}{times} times)" if times > 1 else name for name, times in list(calls.items())[:MOST]]
     more = ", ..." if len(calls) > MOST else ""
     such = f", such as its calls {', '.join(named)}{more}" if named else ""
-    done = "what this try had done outside of it stays done, and may be done twice"
+    tried = "this try" if begun or calls else "this try, if it had begun,"
+    done = f"what {tried} had done outside of it stays done, and may be done twice"
     return f"Ray tries this call again from its beginning: {done}{such}"
 
 

@@ -40,6 +40,7 @@ class Pending(NamedTuple):
     name: str
     place: str  # `a.py:3 in main`; empty: not the program's own
     ago: float  # seconds since it was called
+    more: bool = False  # others have not ended either, of which it is not sure that they end by themselves
 
 
 # ---- finding them
@@ -81,11 +82,13 @@ def found() -> list[Pending]:
     while waiting and time.monotonic() < until:
         time.sleep(LOOK_SECONDS)
         waiting = waiting & _pending()
-    calls = [(task, call) for task in waiting if (call := calls_made.of_task(task)) and not _is_service(call)]
+    known = [(task, call) for task in waiting if (call := calls_made.of_task(task))]
+    calls = [(task, call) for task, call in known if not _is_service(call)]
+    more = any(not _is_rays(call) for _, call in known if _is_service(call))
     lasting = _lasting({_actor_of(task) for task, _ in calls} - {b""})
     now = time.monotonic()
     left = sorted((call for task, call in calls if _actor_of(task) not in lasting), key=lambda call: call.time)
-    return [Pending(call.name, calls_made.place(call), now - call.time) for call in left]
+    return [Pending(call.name, calls_made.place(call), now - call.time, more) for call in left]
 
 
 def _pending() -> set[bytes]:
@@ -130,14 +133,19 @@ def _goes_on(actor: bytes) -> bool:
 
 def _is_service(call: calls_made.Called) -> bool:
     """Whether its function is a loop without an end of its own, or of Ray or devkit themselves."""
-    module = str(call.descriptor.module_name)
-    if module.partition(".")[0] in ("ray", "devkit", "devkit_inworker"):
+    if _is_rays(call):
         return True
+    module = str(call.descriptor.module_name)
     home = sys.modules.get(module) or sys.modules.get("__main__")  # which Ray calls by the name of its file
     file = getattr(home, "__file__", None) or call.code.co_filename
     _, tree = tree_of(file)
     kind, _, name = call.name.rpartition(".")
     return tree is not None and any(map(_never_ends, _functions(tree, kind, name)))
+
+
+def _is_rays(call: calls_made.Called) -> bool:
+    """Or devkit's."""
+    return str(call.descriptor.module_name).partition(".")[0] in ("ray", "devkit", "devkit_inworker")
 
 
 def _functions(tree: ast.Module, kind: str, name: str) -> Iterator[ast.AST]:
@@ -199,9 +207,8 @@ def said(calls: Sequence[Pending]) -> str:
     named = [f"{name} ({_when(ago)}{f' at {place}' if place else ''})" for (name, place), ago in groups.items()]
     rest = len(named) - MOST
     more = f", and calls of {rest} more {'kind' if rest == 1 else 'kinds'}" if rest > 0 else ""
-    what, them = (
-        ("1 call", "it") if len(calls) == 1 else (f"{calls_made.at_least(len(calls))}{len(calls)} calls", "them")
-    )
+    least = "at least " if any(each.more for each in calls) else calls_made.at_least(len(calls))
+    what, them = (f"{least}1 call", "it") if len(calls) == 1 else (f"{least}{len(calls)} calls", "them")
     return f"{what} had not ended when the driver did, and Ray ends {them} with it: {', '.join(named[:MOST])}{more}"
 
 

@@ -21,6 +21,8 @@ _STANDARD = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _ADDED = (os.path.join(_STANDARD, "site-packages"), os.path.join(_STANDARD, "dist-packages"))
 NAMES = (HIT, HERE, FAILED, THREAD, ENTER, LEAVE)
 
+_around: set[int] = set()  # code of the debugger's own, by its id
+
 Ids = tuple[str, ...]
 Reached = Callable[[Ids, FrameType], None]
 Failure = Callable[[str, BaseException], None]
@@ -93,13 +95,21 @@ def supply(namespace: dict[str, Any]) -> None:
             namespace[name] = getattr(builtins, name)
 
 
+def calls_the_programs(function: Any) -> Any:
+    """Of a function of the debugger's around one of the program's: what that does is the program's own doing."""
+    _around.add(id(function.__code__))  # the same of all closures that are made of it
+    return function
+
+
 def is_own_doing(frame: FrameType) -> bool:
     """Whether the debugger itself is what runs here: it must not stop at a breakpoint in a module that it uses, too."""
     thread = threading._active.get(threading.get_ident())  # type: ignore[attr-defined]  # current_thread() might make one
     if threads.is_ours(thread):
         return True
-    caller = frame.f_back
-    while caller is not None and _is_standard(frame.f_code.co_filename) and _is_standard(caller.f_code.co_filename):
+    caller, is_standard = frame.f_back, _is_standard(frame.f_code.co_filename)
+    while caller is not None and (
+        id(caller.f_code) in _around or (is_standard and _is_standard(caller.f_code.co_filename))
+    ):
         caller = caller.f_back
     return caller is not None and caller.f_code.co_filename.startswith(_OURS)
 

@@ -157,7 +157,8 @@ def link(records: Sequence[CrashRecord]) -> list[CrashRecord]:
     for record in ordered:
         root = record.root
         if record.id in told:
-            root, is_known = _death_behind(record, deaths)
+            named = _error_named(record, records)
+            root, is_known = (named, True) if named else _death_behind(record, deaths)
             supposed |= set() if is_known or root is None else {record.id}
         if root is None and (death := _instance_before(record, deaths)) is not None:
             root = death
@@ -175,6 +176,22 @@ def link(records: Sequence[CrashRecord]) -> list[CrashRecord]:
 def _tells_of_a_death(record: CrashRecord) -> bool:
     """By itself, or by what was handled where it was raised."""
     return is_of_a_death(record.exception["type"]) or bool(record.waited)
+
+
+def _error_named(record: CrashRecord, records: Sequence[CrashRecord]) -> str | None:
+    """The error in its own code of which an actor died, as Ray says it: of one that was started anew, not an earlier
+    instance's death.
+    """
+    said = record.exception["message"]
+    behind = [
+        each
+        for each in records
+        if each.kind != "exit" and each.id != record.id and each.job_id == record.job_id and each.time <= record.time
+        if not is_of_a_death(each.exception["type"]) and any(is_of(task, each.task_id) for task in record.waited)
+        if each.exception["message"]
+        and f"{each.exception['type']}: {each.exception['message'].splitlines()[0]}" in said
+    ]
+    return max(behind, key=lambda each: each.time).id if behind else None
 
 
 def _death_behind(record: CrashRecord, deaths: Sequence[CrashRecord]) -> tuple[str | None, bool]:

@@ -24,7 +24,7 @@ from contextlib import suppress
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
-from . import calls_made, noticeboard
+from . import calls_made, hits, noticeboard
 from .changed_globals import CONTAINERS, name_of
 from .imports import on_import
 from .sources import is_users
@@ -129,7 +129,7 @@ def covered(function: Any, name: str, state: _State) -> Function:
                 _compare(before, result, call, inner, own, state)
         return result
 
-    return calls
+    return hits.calls_the_programs(calls)  # type: ignore[no-any-return]
 
 
 def _look(arguments: tuple[Any, ...], named: dict[str, Any]) -> list[_Before]:

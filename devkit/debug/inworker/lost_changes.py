@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from . import calls_made, noticeboard
+from . import calls_made, hits, noticeboard
 from .changed_globals import NUMBERS, Changed, changes_of, fingerprint, value_in
 from .imports import on_import
 from .sources import is_users
@@ -123,7 +123,7 @@ def covered(function: Any, name: str, kinds: list[type], state: _State) -> Funct
                 call = task if method is None else f"{type(arguments[0]).__name__}.{function.name}"
                 state.look(watched, call, used)
 
-    return calls
+    return hits.calls_the_programs(calls)  # type: ignore[no-any-return]
 
 
 def _beside(method: Any, name: str, kinds: list[type]) -> Iterator[Any]:

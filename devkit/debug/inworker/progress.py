@@ -176,13 +176,11 @@ def position(frame: FrameType | None) -> tuple[int | None, str]:
 
 
 def _step_of(values: Any) -> int | None:
+    """By the best name, of a variable or of an attribute: a local `epoch` is no step beside `self.global_step`."""
+    kept: list[Any] = [getattr(values.get(holder), "__dict__", {}) for holder in HOLDERS]
     for name in STEP_NAMES:
-        if _is_count(values.get(name)):
-            return int(values[name])
-    for holder in HOLDERS:
-        own: Any = getattr(values.get(holder), "__dict__", {})
-        for name in STEP_NAMES:
-            if isinstance(own, dict) and _is_count(own.get(name)):
+        for own in (values, *kept):
+            if hasattr(own, "get") and _is_count(own.get(name)):
                 return int(own[name])
     return None
 
