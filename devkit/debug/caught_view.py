@@ -111,7 +111,9 @@ def swallowed_line(row: Row) -> str:
 
 
 def _row(kind: str, at: str, by: str, members: list[tuple[Who, Mapping[str, Any], bool]]) -> Row:
-    text = clip(" ".join(str(members[-1][1]["text"]).split()), MESSAGE)
+    texts = [" ".join(str(each["text"]).split()) for _, each, _ in members]
+    varies = len(set(texts)) > 1 and not texts[-1].endswith(swallowing.LAST)
+    text = clip(texts[-1], MESSAGE) + swallowing.LAST * varies
     times = sum(int(each["count"]) for _, each, _ in members)
     said, who = f"{kind}: {text}" if text else kind, tuple(dict.fromkeys(each for each, *_ in members))
     return Row(times, said, at, by, who, is_partial=any(partial for *_, partial in members))

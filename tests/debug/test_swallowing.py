@@ -116,6 +116,16 @@ def test_what_is_swallowed_is_listed_though_other_things_are_caught_more_often(c
     assert [(each["count"], each["how"]) for each in caught.listed()] == [(100, NAMED)] * MOST_LISTED + [(3, ANY)]
 
 
+def test_of_several_that_say_different_things_the_last_one_is_told_as_that(code: Path) -> None:
+    caught = Caught()
+    for tokens in (514, 514, 518):
+        caught.add(Flight("TooLong", f"{tokens} tokens", Place(str(code), 2, "f"), Place(str(code), 2, "g")))
+    assert [each["text"] for each in caught.listed()] == ["518 tokens (the last one)"]
+    rows = [worker(rank, one(2, text=text)) for rank, text in enumerate(("514 tokens", "516 tokens"))]
+    assert [each.said for each in caught_view.rows(rows)] == ["TypeError: 516 tokens (the last one)"]
+    assert [each.said for each in caught_view.rows(rows[:1])] == ["TypeError: 514 tokens"]
+
+
 def one(count: int, kind: str = "TypeError", how: str = "any", **changes: Any) -> dict[str, Any]:
     at, by = ({"file": "/job/reward.py", "line": line, "function": "f"} for line in (30, 41))
     return {"kind": kind, "text": "no api_key=abcdefgh1234", "at": at, "by": by, "count": count, "how": how} | changes

@@ -153,6 +153,7 @@ def _text(error: BaseException) -> str:
 class _Row:
     def __init__(self, found: Flight, now: float) -> None:
         self.flight, self.count, self.first, self.last = found, 0, now, now
+        self.varies = False  # whether they did not all say the same
         self._found: dict[int, Handler] = {}  # by the instruction at which the function went on
 
     def handler(self, count: int, *, follows: bool) -> Handler:
@@ -191,6 +192,7 @@ class Caught:
             if len(self._rows) >= MOST_PLACES:
                 return
             row = self._rows.setdefault(found.key, _Row(found, now))
+        row.varies = row.varies or row.flight.text != found.text
         row.flight, row.count, row.last = found, row.count + 1, now
         if row.count == 1:
             self._on_new()
@@ -270,7 +272,8 @@ def _together(rows: Iterable[tuple[_Row, int, Handler]]) -> list[_Told]:
     """Those of one handler, from whichever line of its `try` they came, are one; the most frequent first."""
     found: dict[tuple[str, Place, Place], _Told] = {}
     for row, count, handler in rows:
-        flight = row.flight._replace(by=row.flight.by._replace(line=handler.line or row.flight.by.line))
+        said = f"{row.flight.text}{swallowing.LAST}" if row.varies else row.flight.text
+        flight = row.flight._replace(text=said, by=row.flight.by._replace(line=handler.line or row.flight.by.line))
         new = _Told(flight, handler.how, count, row.first, row.last)
         old = found.setdefault(flight.key, new)
         if old is not new:

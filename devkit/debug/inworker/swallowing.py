@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+LAST = " (the last one)"  # behind what one of several says that do not all say the same
 ANY, NAMED, KEPT, UNKNOWN = "any", "named", "kept", ""
 OF_TASKS = "asyncio/__init__.py"  # what keeps an exception that no handler has caught
 KEEPERS = (OF_TASKS, "concurrent/futures/thread.py", "concurrent/futures/process.py")
@@ -185,4 +186,4 @@ def _tail(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-__all__ = ["ANY", "KEEPERS", "KEPT", "NAMED", "NONE", "OF_TASKS", "UNKNOWN", "USUAL", "Handler", "handler"]
+__all__ = ["ANY", "KEEPERS", "KEPT", "LAST", "NAMED", "NONE", "OF_TASKS", "UNKNOWN", "USUAL", "Handler", "handler"]
