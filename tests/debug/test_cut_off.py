@@ -133,6 +133,7 @@ def test_what_is_said_at_a_drivers_end_is_kept_and_told_later(tmp_path: Path, mo
     node = SimpleNamespace(get_logs_dir_path=lambda: str(tmp_path))
     worker = SimpleNamespace(global_worker=SimpleNamespace(current_job_id=job), _global_node=node)
     monkeypatch.setitem(sys.modules, "ray._private.worker", worker)
+    monkeypatch.setattr(driver_notes, "given", [])
     monkeypatch.setattr(cut_off, "found", lambda: [cut_off.Pending("Saver.save", "job.py:9 in main", 1.0)])
     driver_notes.keep([*driver_notes.tell_cut_off(), "/job/job.py:3: DevkitWarning: in vain"])
     text = (tmp_path / "devkit" / "driver-01000000.err").read_text()

@@ -106,7 +106,7 @@ def covered(function: Any, name: str, kinds: list[type], state: _State) -> Funct
     where it changes nothing.
     """
     method = getattr(function, "method", None)
-    functions = [function] if method is None else [method, *_beside(method, str(function.name), kinds)]
+    functions = [inspect.unwrap(function)] if method is None else [method, *_beside(method, str(function.name), kinds)]
     changed, used = changes_of(functions)
     state.blank |= {each.key for each in changed if fingerprint(each.value) == 0.0}
     watched = [each for each in changed if each.key in state.blank][:MOST]
@@ -156,9 +156,14 @@ def lost(notes: list[noticeboard.Document]) -> list[tuple[str, int, str]]:
     for note in most.values():
         module = sys.modules.get(note["module"])
         value = value_in(vars(module), note["owner"], note["name"]) if module else None
-        if fingerprint(value) == 0.0 and (place := _read_at(note, str(getattr(module, "__file__", "")))):
+        if fingerprint(value) == 0.0 and (place := _read_at(note, _file_of(module, note))):
             found.append((*place, _sentence(note, value)))
     return found
+
+
+def _file_of(module: Any, note: noticeboard.Document) -> str:
+    """Of the program itself, the file in which its function is: when that has run, Python takes `__file__` away."""
+    return str(getattr(module, "__file__", "") or (note["at"][0] if note["module"] == "__main__" else ""))
 
 
 def _read_at(note: noticeboard.Document, file: str) -> tuple[str, int] | None:

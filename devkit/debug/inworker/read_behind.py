@@ -57,10 +57,14 @@ def _is_by_name(node: ast.AST) -> bool:
 
 
 def scope_of(tree: ast.Module, code: CodeType) -> Any:
-    """The syntax of a code; None: it is not there."""
+    """The syntax of a code, of a comprehension's the function that it is in; None: it is not there."""
     if code.co_name == "<module>":
         return tree
-    functions = (each for each in ast.walk(tree) if isinstance(each, _FUNCTIONS))
+    functions = [each for each in ast.walk(tree) if isinstance(each, _FUNCTIONS)]
+    if code.co_name.startswith("<"):
+        line = code.co_firstlineno
+        around = [each for each in functions if each.lineno <= line <= (each.end_lineno or 0)]
+        return max(around, key=lambda each: each.lineno, default=tree)
     return next((each for each in functions if each.name == code.co_name and _start(each) == code.co_firstlineno), None)
 
 
