@@ -26,9 +26,10 @@ def verdict(case: Case, times: float) -> Verdict | None:
         return None
     state, (_, turn, first, last) = found
     awaited = chains.awaited(case)
-    others = [each for each in case.states if each is not state]
+    others, holders = [each for each in case.states if each is not state], chains.holders(case)
     waiting = [each for each in others if awaited.get(each.facts.id, ("", ""))[1] == state.facts.id]
-    if any(each.moved for each in others if each.facts.role == DRIVER or not waiting):
+    goes_on = any(each.moved for each in others if each.facts.role == DRIVER or not waiting)
+    if goes_on or (holders and state.facts.id not in holders):  # others wait for something else
         return None
     waits = f"; {words.they(waiting, 'waits', 'wait')} for {words.name(state)}" if waiting else ""
     text = (
