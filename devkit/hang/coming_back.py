@@ -16,7 +16,7 @@ from devkit.hang.standing import Turn
 from devkit.hang.states import State
 
 LATELY = 3.0  # seconds: it was seen at the newest look, or at the one before
-_OUTSIDE = "only from outside of its function would that loop be ended, as by a signal"
+OUTSIDE = "only from outside of its function would that loop be ended, as by a signal"
 
 
 def verdict(case: Case, times: float) -> Verdict | None:
@@ -36,7 +36,7 @@ def verdict(case: Case, times: float) -> Verdict | None:
         f"no progress: {words.name(state)} is in the loop `{turn.loop}`{words.at_frame(turn.at)}, whose variables come "
         f"back to the same values again and again, for at least {words.span(last - first)}: {_values(turn)}{waits}"
     )
-    evidence = (*words.waits(case.states, awaited), _OUTSIDE)
+    evidence = (*words.waits(case.states, awaited), OUTSIDE)
     return Verdict("livelock", text, words.culprit(state, turn.at), None, evidence, True)
 
 
@@ -76,4 +76,4 @@ def _values(turn: Turn) -> str:
     return ", ".join(texts) or "it has none that change"
 
 
-__all__ = ["may", "verdict"]
+__all__ = ["OUTSIDE", "may", "verdict"]

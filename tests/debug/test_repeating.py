@@ -24,6 +24,7 @@ Document = dict[str, Any]
 OVER = threading.Event()
 RULES = [(re.compile(r"\s+"), ""), (re.compile(r"(?<![\d.])0+(?=[\d.])"), ""), (re.compile(r"(?<!\d)\.(?=\d)"), "0.")]
 PAIRS = (("aa", "b"), ("b", "aa"))
+BRACKETS = re.compile(r"\((.)\)")
 STOP = [0]
 ASKED = False
 
@@ -62,6 +63,15 @@ def oscillates(x: float = 1.0) -> float:
     return x
 
 
+def matches(text: str = "a(b)") -> str:
+    while found := BRACKETS.search(text):
+        inner = found.group(1)
+        text = text[: found.start()] + "[" + inner + "]" + text[found.end() :]
+        if text == "a[b]":
+            text = text.replace("[", "(").replace("]", ")")
+    return text
+
+
 def stays(n: int = 6) -> int:
     while n % 4:
         n = n + n % 2
@@ -89,6 +99,13 @@ def collatz_like(n: int = 1) -> int:
         n = 1 if n > 10**6 else n + 1
         seen += 1
     return seen
+
+
+def counts_for_nobody() -> None:
+    odd, seen = 0, 0
+    while True:
+        odd = 1 - odd
+        seen += 1
 
 
 def searches_broadly() -> None:
@@ -260,6 +277,7 @@ def over() -> Iterator[None]:
         (undoes, "while changed", "expr", {"'0.5'", "'.5'"}),
         (undoes_words, "while True", "text", {"'aa c'", "'b c'", "'c aa'", "'c b'"}),
         (oscillates, "while abs(x) > 0.1", "x", {"1.0", "-1.0"}),
+        (matches, "while (found := BRACKETS.search(text))", "text", {"'a(b)'", "'a[b]'"}),
         (stays, "while n % 4", "n", {"6"}),
     ],
 )
@@ -281,7 +299,7 @@ def test_another_call_is_another_one() -> None:
         *(power_iteration, parses, collatz_like, searches_broadly, Job().polls, samples_until_accepted, reads_a_file),
         *(waits_for_the_time, tokenizes, spins_on_a_shared_list, spins_through_a_shared_list, spins_on_a_global),
         *(spins_on_a_variable_of_two, tries_again, goes_through_much, goes_through_a_generator, is_in_a_for),
-        *(calls_again, is_asked_by_another),
+        *(calls_again, is_asked_by_another, counts_for_nobody),
     ],
 )
 def test_of_what_may_get_on_nothing_is_said(call: Any) -> None:

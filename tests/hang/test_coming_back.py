@@ -97,6 +97,14 @@ def test_it_says_who_waits_for_it() -> None:
     assert found.kind == "livelock", "the driver waits for it, whatever others do"
 
 
+def test_what_others_swallow_is_not_why() -> None:
+    at = {"file": TRAIN, "line": 26, "function": "score"}
+    row = {"kind": "ValueError", "text": "no", "at": at, "by": at, "how": "any", "seconds": 99.0, "ago": 0.1}
+    swallows = [process(facts(1, 20, caught=[{**row, "count": 100 * count}]), 1) for count in range(1, 20)]
+    found = watched(*([rewrites(), driver(), each] for each in swallows)).verdict
+    assert found.kind == "livelock" and "may be why" not in found.sentence
+
+
 def test_it_is_not_to_blame_for_a_wait_for_somebody_else() -> None:
     rests = process(facts(1, 50, call_in="clock_nanosleep"), 1)
     found = watched([rewrites(), waits_for("bb"), rests], calls=CALLS).verdict

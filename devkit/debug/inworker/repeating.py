@@ -131,7 +131,7 @@ def _sight(frame: FrameType, loop: ast.While, known: Plan) -> Sight | None:
     deciding = sorted(texts.keys() & (known.carried | known.gone_through | known.fresh))
     carried = [name for name in deciding if name in known.carried and name in variables]
     moving = [name for name in carried if type(variables[name]) not in _FLAGS]
-    values = tuple((name, _said(name, variables[name])) for name in (*moving, *(set(carried) - set(moving))))
+    values = tuple((name, said) for name in carried if (said := _said(name, variables[name])))
     state, moves = (repr([(name, texts[name]) for name in names]) for names in (deciding, moving))
     return Sight(at, state, values, moves, alone)
 

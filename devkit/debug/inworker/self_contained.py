@@ -23,6 +23,7 @@ _STATEMENTS = (
 _EXPRESSIONS = (
     *(ast.Constant, ast.Name, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Compare, ast.IfExp, ast.Subscript, ast.Slice),
     *(ast.Tuple, ast.List, ast.Dict, ast.Set, ast.JoinedStr, ast.FormattedValue, ast.Call, ast.Attribute),
+    ast.NamedExpr,
 )
 _ENDS = (ast.Break, ast.Continue, ast.Return, ast.Raise)
 _BUILTINS = frozenset(
@@ -63,10 +64,11 @@ def plan(loop: ast.While, code: CodeType) -> Plan | None:
     names = [node for node in nodes if isinstance(node, ast.Name)]
     if not _is_plain_function(code) or not all(map(_is_known, nodes)) or shared & {each.id for each in names}:
         return None
+    again = {id(node.target) for node in nodes if isinstance(node, ast.AugAssign)}  # a counter is read, too
     written = {each.id for each in names if not isinstance(each.ctx, ast.Load)}
     called = {id(node.func) for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
     called |= set(map(id, _kinds(nodes)))
-    reads = [each for each in names if isinstance(each.ctx, ast.Load) and id(each) not in called]
+    reads = [each for each in names if (isinstance(each.ctx, ast.Load) or id(each) in again) and id(each) not in called]
     if not written <= set(code.co_varnames) or not reads or not _are_builtins(nodes, code):
         return None
     iterables = [node.iter for node in nodes if isinstance(node, ast.For)]
