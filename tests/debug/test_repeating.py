@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import ctypes
 import re
+import sys
 import threading
 import time
 from collections import deque
@@ -198,6 +199,23 @@ def goes_through_much() -> None:
             found = not found
 
 
+def goes_through_many(n: int = 10**12) -> None:
+    found = False
+    while not found:
+        for _ in range(n):
+            found = not found
+
+
+def spins_on_an_argument_of_two(done: int = 0) -> None:
+    def end() -> None:
+        nonlocal done
+        done = 1
+
+    threading.Thread(target=lambda: (OVER.wait(), end()), daemon=True).start()
+    while not done:
+        pass
+
+
 def goes_through_a_generator() -> None:
     rows, found = (each % 2 for each in iter(int, 1)), 0
     while found < 2:
@@ -300,6 +318,7 @@ def test_another_call_is_another_one() -> None:
         *(waits_for_the_time, tokenizes, spins_on_a_shared_list, spins_through_a_shared_list, spins_on_a_global),
         *(spins_on_a_variable_of_two, tries_again, goes_through_much, goes_through_a_generator, is_in_a_for),
         *(calls_again, is_asked_by_another, counts_for_nobody),
+        *(goes_through_many, spins_on_an_argument_of_two),
     ],
 )
 def test_of_what_may_get_on_nothing_is_said(call: Any) -> None:
@@ -310,6 +329,27 @@ def test_a_frame_is_not_kept_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repeating, "KEPT", 0.0)
     found_in(undoes, 1)
     eventually(lambda: not repeating._held, "it is let go")
+
+
+@pytest.mark.parametrize(
+    ("values", "comes_back"),
+    [
+        ("ABABABABABABAB", True),
+        ("AAAABBBBAAAABBBBAAAA", True),
+        ("AAAAAAABBBBBBBCCCCCC", False),  # it gets on, slowly
+        ("ABAB", False),  # hardly seen
+        ("ABCDEFGHIJABCDEFGHIJ", False),  # many
+        ("AAAAAAAAAAAAAAA", True),
+        ("ABABABABABABA?", False),  # once something of it could not be seen
+    ],
+)
+def test_few_values_again_and_again(values: str, comes_back: bool) -> None:
+    sights = [
+        None if each == "?" else repeating.Sight(-number, each, (), each, alone=True)
+        for number, each in enumerate(values)
+    ]
+    loop = next(node for node in ast.walk(ast.parse("while x: pass")) if isinstance(node, ast.While))
+    assert repeating.Seen(sys._getframe(), loop, list(sights)).comes_back is comes_back
 
 
 def planned(text: str) -> self_contained.Plan | None:

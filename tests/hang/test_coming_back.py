@@ -57,6 +57,11 @@ def test_one_that_was_missed_in_between_is_the_same_call() -> None:
     assert found.verdict.kind == "livelock"
 
 
+def test_one_that_has_ended_is_not_watched_for_longer() -> None:
+    found = watched([rewrites(), driver()], [rewrites(""), driver()])
+    assert found.last.time - found.first.time < 9.0
+
+
 def elsewhere(line: int) -> Document:
     """A driver that goes on."""
     return driver() | {"facts": facts(None, line, "main")}
