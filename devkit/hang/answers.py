@@ -213,7 +213,8 @@ def _poll(document: Document) -> Poll:
 
 def _turn(document: Document) -> Turn:
     values, whole = _values(document["values"]), str(document.get("whole") or "")
-    return Turn(frame(document["at"]), str(document["loop"]), values, whole)
+    states = tuple((str(name), tuple(map(str, each))) for name, each in (document.get("states") or {}).items())
+    return Turn(frame(document["at"]), str(document["loop"]), values, whole, states)
 
 
 def _standing(document: Document) -> Standing:

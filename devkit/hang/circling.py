@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from devkit.debug.inworker import expressions
 from devkit.debug.stack_groups import Frame
-from devkit.hang import chains, lines, words
+from devkit.hang import chains, coming_back, lines, words
 from devkit.hang.case import Case, Seen, Sighting
 from devkit.hang.facts import CallWait, ProcessFacts, Sample
 from devkit.hang.records import Verdict
@@ -58,7 +58,7 @@ def _changed(then: ProcessFacts, now: ProcessFacts) -> set[tuple[str, str]]:
 def _counted(facts: ProcessFacts) -> dict[tuple[str, str], str]:
     standing = (line for stack in facts.standing for line in stack.lines if counts(line.loop))
     known = {(line.at.file, line.loop): line.whole for line in standing}
-    return known | {(each.at.file, each.loop): each.whole for each in facts.turning}
+    return known | {(each.at.file, each.loop): each.whole for each in facts.turning if not each.states}
 
 
 def _turned(case: Case, state: State) -> Iterator[tuple[lines.Loop, Frame]]:
@@ -70,7 +70,8 @@ def _turned(case: Case, state: State) -> Iterator[tuple[lines.Loop, Frame]]:
 
 def _in_vain(case: Case) -> Iterator[Sighting]:
     changed = case.seen.changed
-    return (each for each in case.seen.turned if (each.process, each.turn.at.file, each.turn.loop) not in changed)
+    turned = (each for each in case.seen.turned if not each.turn.states)
+    return (each for each in turned if (each.process, each.turn.at.file, each.turn.loop) not in changed)
 
 
 def verdict(case: Case) -> Verdict | None:
@@ -79,7 +80,7 @@ def verdict(case: Case) -> Verdict | None:
         return None
     found = next(((state, loop) for state in case.states for loop in _circles(case, state)), None)
     if found is None:
-        return None
+        return coming_back.verdict(case, TIMES)
     state, (loop, at) = found
     values = ", ".join(f"{name} = {value}" for name, value in loop.looked_at)
     others = [each for each in case.states if each is not state]
@@ -101,6 +102,8 @@ def may(case: Case) -> bool:
     """Whether a process works its way through such a loop, of which it is too early to say more."""
     if any(state.advanced for state in case.states):
         return False
+    if coming_back.may(case, TIMES):
+        return True
     lately = any(case.now.time - each.last < SOON for each in _in_vain(case))
     if lately and not case.decided(0.0, TIMES):
         return True

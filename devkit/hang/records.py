@@ -24,7 +24,7 @@ Kind = Literal[
     "network",  # all ranks are in the same collective, and nothing comes through
     "resource",  # what was asked of the cluster can't be had, or is not free
     "failing",  # the same error comes again and again: something catches it, or tries again
-    "livelock",  # a loop comes round and gets no further, though those that it asks are at work
+    "livelock",  # a loop comes round and gets no further, though it computes, or those that it asks are at work
     "stuck",  # nothing moves, and the cause is none of these
 ]
 NO_HANG: tuple[Kind, ...] = ("moves", "paused", "idle")

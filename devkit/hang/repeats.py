@@ -14,6 +14,7 @@ from devkit.debug.inworker.swallowing import ANY, KEEPERS, USUAL
 from devkit.debug.stack_groups import Frame
 from devkit.hang import words
 from devkit.hang.case import Case
+from devkit.hang.coming_back import OUTSIDE
 from devkit.hang.facts import Caught, CrashFacts
 from devkit.hang.records import Kind, Verdict
 from devkit.hang.states import State
@@ -136,7 +137,8 @@ def explain(found: Verdict, case: Case) -> Verdict:
     if moves:
         return replace(found, sentence=f"{found.sentence}, but {repeat.said}", evidence=evidence)
     if found.kind not in _EXPLAINED:
-        beside = _beside(found, swallowed, case) if found.kind == "livelock" else ""
+        asks = found.kind == "livelock" and OUTSIDE not in found.evidence
+        beside = _beside(found, swallowed, case) if asks else ""
         return replace(found, sentence=f"{found.sentence}{beside}", evidence=evidence)
     rest = _JUDGED.sub("", found.sentence, count=1).rpartition("no progress: ")[2]
     return replace(found, kind="failing", sentence=f"no progress: {repeat.said}; {rest}", evidence=evidence)

@@ -90,12 +90,13 @@ class Line:
 
 
 class Turn(NamedTuple):
-    """A loop that counts, and that came round within a tenth of a second without a change of what it counts."""
+    """A loop that came round within a tenth of a second and changed nothing that it counts, or to the same values."""
 
     at: Frame
     loop: str
     values: Values
     whole: str = ""  # as of a `Line`
+    states: tuple[tuple[str, tuple[str, ...]], ...] = ()  # values to which variables come back; `whole`: of which call
 
 
 @dataclass(frozen=True)

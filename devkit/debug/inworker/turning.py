@@ -16,6 +16,7 @@ from itertools import pairwise
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
+from . import repeating
 from .expressions import counts, nodes_of, short, tree_of, values
 from .sources import is_users
 from .stacks import is_ours
@@ -29,7 +30,7 @@ TEXT, VALUES = 120, 3
 MOST_KEPT = 2000  # lines
 
 Document = dict[str, Any]
-_loops: dict[tuple[CodeType, int], ast.While | None] = {}
+_loops: dict[tuple[CodeType, int], tuple[ast.While | None, ast.While | None]] = {}
 
 
 class _Sight(NamedTuple):
@@ -92,52 +93,62 @@ def _own_yields(code: CodeType, loop: ast.While) -> set[int]:
 
 
 def describe(names: Mapping[int, str], ours: str) -> list[Document]:
-    """[{"at", "loop", "values", "whole"}] of the loops that came round meanwhile and changed nothing that they count.
+    """[{"at", "loop", "values", "whole"}] of the loops that came round meanwhile and changed nothing that they count;
+    with "states" also of those whose variables came back to the same values (`repeating`).
 
     Of no thread whose name begins with `ours`. It takes a tenth of a second where a thread computes.
     """
     found: dict[tuple[int, int], _Seen] = {}
+    again: dict[tuple[int, int], repeating.Seen] = {}
     begun = time.process_time()
     for look in range(LOOKS):
         if look == FIRST and time.process_time() - begun < IDLE:
             break
         frames = sys._current_frames().items()
         for top in (each for ident, each in frames if not names.get(ident, "").startswith(ours)):
-            for frame, loop in _counting(top):
+            for frame, loop, outermost in _in_loops(top):
+                repeating.look(frame, outermost, again, runs=frame is top)
+                if loop is None:
+                    continue
                 seen = found.setdefault((id(frame), loop.lineno), _Seen(frame, loop))
                 known = tuple(values([loop.test], frame, VALUES))
                 seen.sights.append(_Sight(look, frame.f_lineno or 0, known, digest([loop.test], frame)))
         del frames
         time.sleep(PAUSE)
-    return [_document(each) for each in found.values() if each.is_still and each.has_come_round][:MOST]
+    still = [_document(each) for each in found.values() if each.is_still and each.has_come_round][:MOST]
+    return [*still, *repeating.documents(again)]
 
 
-def _counting(frame: FrameType | None) -> Iterator[tuple[FrameType, ast.While]]:
-    """The frames of a stack that are in such a loop."""
+def _in_loops(frame: FrameType | None) -> Iterator[tuple[FrameType, ast.While | None, ast.While | None]]:
+    """The frames of a stack that are in loops: with the innermost one, if that counts, and the outermost one."""
     count = 0
     while frame is not None and count < DEPTH:
         name = frame.f_code.co_filename
-        if is_users(name) and not is_ours(name) and (loop := _loop_at(frame)) is not None:
-            yield frame, loop
+        if is_users(name) and not is_ours(name) and any(loops := _loops_at(frame)):
+            yield frame, *loops
         frame, count = frame.f_back, count + 1
 
 
-def _loop_at(frame: FrameType) -> ast.While | None:
-    """The innermost loop around the line of a frame, in its function, if it is a `while` that counts."""
+def _loops_at(frame: FrameType) -> tuple[ast.While | None, ast.While | None]:
+    """Of the loops around the line of a frame, in its function: the innermost one if it is a `while` that counts, and
+    the outermost one if it is any `while`.
+    """
     key = (frame.f_code, frame.f_lineno or 0)
     if key not in _loops:
         if len(_loops) >= MOST_KEPT:
             _loops.clear()
         _, tree = tree_of(frame.f_code.co_filename)
-        _loops[key] = _innermost(tree, frame.f_code.co_firstlineno, key[1]) if tree is not None else None
+        _loops[key] = _around(tree, frame.f_code.co_firstlineno, key[1]) if tree is not None else (None, None)
     return _loops[key]
 
 
-def _innermost(tree: ast.Module, first: int, line: int) -> ast.While | None:
+def _around(tree: ast.Module, first: int, line: int) -> tuple[ast.While | None, ast.While | None]:
     loops = nodes_of(tree, ast.While, ast.For, ast.AsyncFor)
     around = [node for node in loops if first <= node.lineno <= line <= (node.end_lineno or 0)]
-    loop = max(around, key=lambda node: node.lineno, default=None)
-    return loop if isinstance(loop, ast.While) and counts(loop.test) else None
+    inner = max(around, key=lambda node: node.lineno, default=None)
+    outer = min(around, key=lambda node: node.lineno, default=None)
+    counting = inner if isinstance(inner, ast.While) and counts(inner.test) else None
+    return counting, outer if isinstance(outer, ast.While) else None
 
 
 def _document(seen: _Seen) -> Document:
