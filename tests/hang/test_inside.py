@@ -360,6 +360,35 @@ def test_without_torch_there_is_nothing_to_tell() -> None:
     assert collectives.call_of(sys._getframe()) is None
 
 
+AGENTS = """
+import sys, threading
+sys.path.insert(0, sys.argv[1])
+from devkit.debug.inworker import threads
+def spins():
+    while True: pass
+threads.start(spins, "devkit-request")
+print("begun", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_a_childs_own_agent_computes_is_no_work_of_its_parent() -> None:
+    """It is asked for what it does at each look, and there may be many children."""
+    with subprocess.Popen(
+        [sys.executable, "-c", AGENTS, str(Path(__file__).parents[2])],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as child:  # fmt: skip
+        try:
+            assert child.stdout is not None and child.stdout.readline() == "begun\n"
+            began = _ticks(child.pid)
+
+            mine = (kernel_view.process(os.getpid()) or {})["children_cpu"]
+            eventually(lambda: _ticks(child.pid) > began + 50, "the agent computes", 60)
+            assert (kernel_view.process(os.getpid()) or {})["children_cpu"] - mine < 0.3
+        finally:
+            child.kill()
+
+
 def test_a_module_of_torch_that_is_imported_is_no_collective() -> None:
     """Nor is the body of a class there: both are code with a name, as functions are."""
     found: list[Document | None] = []

@@ -207,10 +207,21 @@ def _family_seconds(pid: int) -> list[float]:
                     if is_rays(child):
                         continue
                     waiting.append(int(child))
-                    stat = _stat(f"/proc/{child}/stat")
-                    if stat is not None:
-                        found.append(_seconds(stat))
+                    seconds = _seconds_of_child(int(child))
+                    if seconds is not None:
+                        found.append(seconds)
     return found
+
+
+def _seconds_of_child(pid: int) -> float | None:
+    """Of one with an agent, that of its living threads but the agent's: it answers for itself, and that costs it more
+    than its rest. None: it is gone.
+    """
+    stat = _stat(f"/proc/{pid}/stat")
+    with suppress(OSError):
+        if any(text(f"/proc/{pid}/task/{tid}/comm").startswith(PREFIX) for tid in os.listdir(f"/proc/{pid}/task")):
+            return _seconds_without_agent(pid)
+    return None if stat is None else _seconds(stat)
 
 
 def is_rays(pid: str) -> bool:
