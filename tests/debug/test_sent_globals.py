@@ -11,6 +11,7 @@ from devkit.debug.inworker import sent_globals
 from tests.debug.conftest import PROGRAMS, Cluster, Job, mark
 
 PROGRAM = "stale_globals.py"
+CACHE: dict[int, float] = {}
 RATE, TABLE, COUNTER, OTHER = 0.5, [1, 2], 0, object()
 
 
@@ -25,6 +26,12 @@ def task() -> Any:
 def counts() -> None:
     global COUNTER
     COUNTER += 1
+
+
+def caches(row: int) -> float:
+    if row not in CACHE:
+        CACHE[row] = row * RATE
+    return CACHE[row]
 
 
 class Base:
@@ -47,6 +54,7 @@ def test_what_a_function_and_a_class_take_along() -> None:
     assert dict(sent_globals.taken_along(task)) == {"RATE": 0.5, "TABLE": [1, 2], "COUNTER": 0}
     assert dict(sent_globals.taken_along(counts)) == {}, "what it counts itself is its worker's own"
     assert dict(sent_globals.taken_along(Actor)) == {"OTHER": OTHER, "TABLE": [1, 2], "RATE": 0.5}
+    assert dict(sent_globals.taken_along(caches)) == {"RATE": 0.5}, "and what it fills"
     assert dict(sent_globals.taken_along(sys)) == {} == dict(sent_globals.taken_along(3))
 
 

@@ -13,6 +13,7 @@ from contextlib import suppress
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
+from .changed_globals import changes_of
 from .expressions import VALUE, short
 from .insides import type_name
 from .redaction import REDACTED, redact, scrub_start
@@ -73,23 +74,30 @@ def _note(sent: Any) -> None:
 
 
 def taken_along(first: Any) -> Iterator[tuple[str, Any]]:
-    """(name, value) of the main program's globals that a function or class reads, also through what it calls."""
+    """(name, value) of the main program's globals that a function or class reads, also through what it calls; without
+    those that these fill themselves, as a cache of their own: each process has its own of that.
+    """
     waiting, seen = [first], {id(first)}
-    named: set[str] = set()
+    found: dict[str, Any] = {}
+    functions: list[FunctionType] = []
     own = vars(sys.modules[MAIN])
     while waiting and len(seen) < MOST_FUNCTIONS:
         each = waiting.pop()
         for function in _functions(each):
+            functions.append(function)
             for name in sorted(_read(function.__code__)):
-                if name not in own or name in named:
+                if name not in own or name in found:
                     continue
-                named.add(name)
-                value = own[name]
+                value = found[name] = own[name]
                 if _is_mains(value) and id(value) not in seen:
                     seen.add(id(value))
                     waiting.append(value)
-                elif not isinstance(value, FunctionType | type):
-                    yield name, value
+    filled = {each.name for each in changes_of(functions)[0] if not each.owner}
+    yield from (
+        (name, value)
+        for name, value in found.items()
+        if not isinstance(value, FunctionType | type) and name not in filled
+    )
 
 
 def _is_mains(value: Any) -> bool:
