@@ -57,6 +57,10 @@ def test_one_that_was_missed_in_between_is_the_same_call() -> None:
     assert found.verdict.kind == "livelock"
 
 
+def test_its_thread_may_be_one_of_a_pool_for_which_the_main_thread_waits() -> None:
+    assert watched([rewrites(line=50, function="verify"), driver()]).verdict.kind == "livelock"
+
+
 def test_one_that_has_ended_is_not_watched_for_longer() -> None:
     found = watched([rewrites(), driver()], [rewrites(""), driver()])
     assert found.last.time - found.first.time < 9.0
