@@ -74,6 +74,32 @@ def test_a_part_of_the_optimizer_that_is_never_cleared(capfd: pytest.CaptureFixt
     assert said(capfd) == []
 
 
+class Idle(torch.nn.Module):
+    """With a parameter whose gradient is there, and 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head, self.idle = torch.nn.Linear(2, 1), torch.nn.Parameter(torch.ones(3))
+
+    def loss(self) -> torch.Tensor:
+        return self.head(torch.ones(4, 2)).pow(2).sum() + (self.idle * 0).sum()
+
+
+@pytest.mark.parametrize(("clear", "count"), [("drops", 0), ("zeroes", 0), ("leaves", 1)])
+def test_what_clears_one_that_is_no_sample_is_seen(capfd: pytest.CaptureFixture[str], clear: str, count: int) -> None:
+    """There may be a thousand parameters, and the values of a few are looked at."""
+    model = Idle()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(8):
+        if clear == "drops":
+            model.idle.grad = None
+        elif clear == "zeroes" and model.idle.grad is not None:
+            model.idle.grad.zero_()
+        model.loss().backward()
+        optimizer.step()
+    assert len(said(capfd)) == count
+
+
 def loop(clear: Callable[[Any, Any], object], first: bool = True, passes: int = 1) -> None:
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

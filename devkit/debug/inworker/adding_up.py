@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 import weakref
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from .line_warnings import once
 from .optimizer_steps import Seen, Watcher, parameters, passes, site
@@ -59,12 +59,32 @@ class _Sample:
         self._known = now
 
 
+class _Left(NamedTuple):
+    """The gradient of a parameter as it was left, without its values."""
+
+    parameter: Any  # weak, as the next: what the program lets go of goes
+    gradient: Any
+    version: int  # torch counts what is done to a tensor in place
+
+    def is_untouched(self) -> bool:
+        parameter, gradient = self.parameter(), self.gradient()
+        there = parameter is not None and gradient is not None and parameter.grad is gradient
+        return there and gradient._version == self.version
+
+
+def _left(optimizer: Any) -> list[_Left]:
+    every = ((each, each.grad) for each in parameters(optimizer))
+    return [_Left(weakref.ref(one), weakref.ref(grad), grad._version) for one, grad in every if grad is not None]
+
+
 class AddingUp(Watcher):
     """Warns of an optimizer's first steps, if their gradients were never cleared. Only of tensors on the CPU."""
 
     def __init__(self, known: Seen) -> None:
         self._known = known
         self._samples: list[_Sample] = []
+        self._left: list[_Left] = []  # of all parameters: whatever clears one of them ends the suspicion
+        self._optimizer: Any = None
         self._steps = 0  # one after the other
         self._at = ""  # the last backward pass
 
@@ -87,11 +107,13 @@ class AddingUp(Watcher):
         with _torch()._C.DisableTorchFunction():
             smallest = sorted(parameters(optimizer), key=lambda each: int(each.numel()))
             self._samples = [_Sample(each) for each in islice(filter(_fits, smallest), SAMPLE)]
+            self._left, self._optimizer = _left(optimizer), weakref.ref(optimizer)
         passes.listeners.add(self)
 
     def backward_begins(self) -> None:
         with _torch()._C.DisableTorchFunction():
-            if _torch()._C._len_torch_dispatch_stack() or not all(each.is_same() for each in self._samples):
+            is_same = all(each.is_untouched() for each in self._left) and all(each.is_same() for each in self._samples)
+            if _torch()._C._len_torch_dispatch_stack() or not is_same:
                 self.is_over = True
         if self._steps == STEPS - 2:
             self._at = site()
@@ -100,6 +122,8 @@ class AddingUp(Watcher):
         with _torch()._C.DisableTorchFunction():
             for each in self._samples:
                 each.grow()
+            optimizer = self._optimizer() if self._optimizer is not None else None
+            self._left = [] if optimizer is None else _left(optimizer)
 
     def _told(self) -> str:
         return (
