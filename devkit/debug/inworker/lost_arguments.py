@@ -19,14 +19,14 @@ import inspect
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
-from . import calls_made, hits, noticeboard
+from . import calls_made, executed, hits, noticeboard
 from .changed_globals import CONTAINERS, name_of
-from .imports import on_import
+from .executed import Function
 from .sources import is_users
 from .stacks import OURS
 from .words import warn
@@ -36,12 +36,9 @@ MOST = 20  # arguments that are told of, and that are looked at for one call
 MOST_ITEMS = 100  # that are looked at of what a call gets or returns
 LINES = 5
 CONTAINER, TENSOR, MODULE = "container", "tensor", "module"
-_MARK = "__devkit_arguments__"
 _PLAIN = (str, int, float, bool, type(None), bytes)
 _BLANK = (int, float, bool, type(None), *CONTAINERS)
 _NUMBERS = (int, float, bool, type(None))
-
-Function = Callable[..., Any]
 
 
 class _Before(NamedTuple):
@@ -59,7 +56,6 @@ class _Before(NamedTuple):
 class _State:
     def __init__(self) -> None:
         self.soon = noticeboard.Soon(self.tell, "devkit-arguments")
-        self.covered: dict[int, tuple[Function, Function]] = {}
         self.told: set[str] = set()
         self.news: list[tuple[str, noticeboard.Document]] = []
 
@@ -75,29 +71,8 @@ class _State:
 
 def watch() -> None:
     """In a worker: looks at what each call of the program's functions changes of its arguments."""
-    if noticeboard.is_connected():
-        on_import("ray._private.function_manager", lambda module: _watch(module.FunctionActorManager))
-
-
-def _watch(manager: Any) -> None:
-    original = getattr(manager, "get_execution_info", None)
-    if original is None or hasattr(original, _MARK):
-        return
     state = _State()
-
-    @functools.wraps(original)
-    def get_execution_info(self: Any, *arguments: Any, **options: Any) -> Any:
-        info = original(self, *arguments, **options)
-        with suppress(Exception):  # another Ray's, or code of somebody's own make: it runs all the same
-            known = state.covered.get(id(info.function))
-            if known is None:
-                known = (info.function, covered(info.function, str(info.function_name), state))
-                state.covered[id(info.function)] = known
-            return info if known[1] is info.function else info._replace(function=known[1])
-        return info
-
-    setattr(get_execution_info, _MARK, True)
-    manager.get_execution_info = get_execution_info
+    executed.watch(KIND, lambda function, name, _kinds: covered(function, name, state))
 
 
 def covered(function: Any, name: str, state: _State) -> Function:

@@ -20,22 +20,19 @@ import inspect
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from . import calls_made, hits, noticeboard
+from . import calls_made, executed, hits, noticeboard
 from .changed_globals import NUMBERS, Changed, changes_of, fingerprint, value_in
-from .imports import on_import
+from .executed import Function
 from .sources import is_users
 from .words import warn
 
 KIND = "global"  # of notes
 MOST = 16  # globals of one function
 LINES = 5
-_MARK = "__devkit_lost__"
-
-Function = Callable[..., Any]
 
 
 # ---- in a worker
@@ -44,7 +41,6 @@ Function = Callable[..., Any]
 class _State:
     def __init__(self) -> None:
         self.soon = noticeboard.Soon(self.tell, "devkit-globals")
-        self.covered: dict[int, tuple[Function, Function]] = {}  # by id: a function, and what runs in its place
         self.blank: set[str] = set()  # globals that were empty or 0 at first
         self.counts: dict[str, float] = {}
         self.news: dict[str, tuple[Changed, str, float, tuple[str, ...]]] = {}
@@ -75,30 +71,8 @@ def _note(each: Changed, call: str, count: float, used: tuple[str, ...]) -> noti
 
 def watch() -> None:
     """In a worker: looks after each call of a function that changes globals which were empty or 0 before the first."""
-    if noticeboard.is_connected():
-        on_import("ray._private.function_manager", lambda module: _watch(module.FunctionActorManager))
-
-
-def _watch(manager: Any) -> None:
-    original = getattr(manager, "get_execution_info", None)
-    if original is None or hasattr(original, _MARK):
-        return
     state = _State()
-
-    @functools.wraps(original)
-    def get_execution_info(self: Any, *arguments: Any, **options: Any) -> Any:
-        info = original(self, *arguments, **options)
-        with suppress(Exception):  # another Ray's, or code of somebody's own make: it runs all the same
-            known = state.covered.get(id(info.function))
-            if known is None:
-                kinds = list(getattr(self, "_loaded_actor_classes", {}).values())
-                known = (info.function, covered(info.function, str(info.function_name), kinds, state))
-                state.covered[id(info.function)] = known
-            return info if known[1] is info.function else info._replace(function=known[1])
-        return info
-
-    setattr(get_execution_info, _MARK, True)
-    manager.get_execution_info = get_execution_info
+    executed.watch(KIND, lambda function, name, kinds: covered(function, name, kinds, state))
 
 
 def covered(function: Any, name: str, kinds: list[type], state: _State) -> Function:
