@@ -7,7 +7,8 @@ starts, and torch reads its variable once, when it is loaded; what the user has 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 ERRORS_ONLY = {"TORCH_CPP_LOG_LEVEL": "ERROR"}  # torch's C++: a warning for each socket whose host has no name
@@ -28,6 +29,20 @@ def quiet_engine(options: Mapping[str, Any]) -> None:
 def errors_only(options: Mapping[str, Any]) -> bool:
     """Of an engine's `log_level`, which is "error" where nothing is said."""
     return str(options.get("log_level", "error")).lower() in ("error", "critical")
+
+
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """Within it, transformers shows no bars of what it loads and saves."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _default(variables: Mapping[str, str]) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import torch
 from transformers import BertConfig, BertModel, BertTokenizerFast
-from transformers.utils import logging
+
+from trainer.quiet import without_bars
 
 WORDS = [
     *("query", "passage", ":", "who", "wrote", "writer", "of", "german", "british", "faust", "a", "tragedy"),
@@ -31,12 +32,8 @@ def tiny(folder: Path, seed: int = 0, width: int = 32) -> Path:
         max_position_embeddings=512,
         initializer_range=0.5,
     )
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    with torch.random.fork_rng():
+    with without_bars(), torch.random.fork_rng():
         torch.manual_seed(seed)
         BertModel(config).save_pretrained(folder)
-    if shown:
-        logging.enable_progress_bar()
     BertTokenizerFast.from_pretrained(folder).save_pretrained(folder)
     return folder

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from trainer.commands import Parser
 from trainer.config.overrides import format_value
 from trainer.errors import ConfigError
+from trainer.quiet import without_bars
 
 LAYERS, WIDTH, HEADS = 2, 64, 4
 
@@ -100,20 +100,6 @@ def new_model(tokenizer: Any, seed: int, positions: int) -> Any:
 def save(model: Any, tokenizer: Any, folder: Path) -> None:
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.generation_config.pad_token_id = tokenizer.pad_token_id
-    with _without_bars():
+    with without_bars():  # of a file of half a megabyte: they would tear the display of the demo
         model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-
-
-@contextmanager
-def _without_bars() -> Iterator[None]:
-    """A bar of transformers for a file of half a megabyte would tear the display of the demo."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()

@@ -8,8 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,12 @@ import numpy as np
 import torch
 from torch.nn.functional import normalize
 from transformers import AutoModel, AutoTokenizer
-from transformers.utils import logging
 
 from trainer.config.files import HUB_ID
 from trainer.config.model_folder import model_faults, tokenizer_faults
 from trainer.errors import ConfigError, ModelError
 from trainer.model_path import UNREADABLE, local_path, reason
+from trainer.quiet import without_bars
 from trainer.retrieval.corpus import DIGEST_CHARACTERS
 from trainer.retrieval.kinds import KINDS, MOST_TOKENS
 
@@ -112,7 +111,7 @@ def _loaded(path: str) -> tuple[Any, Any]:
     """Model and tokenizer. Raises ModelError."""
     folder = local_path(path)
     try:
-        with _without_bars():
+        with without_bars():
             tokenizer = AutoTokenizer.from_pretrained(folder)
             model, info = AutoModel.from_pretrained(folder, output_loading_info=True)
     except UNREADABLE as error:
@@ -137,18 +136,6 @@ def _loaded(path: str) -> tuple[Any, Any]:
             f"the encoder {path} can't be used: it {unfit}", hint="give an encoder like e5, bge or contriever"
         )
     return model.float().eval(), tokenizer
-
-
-@contextmanager
-def _without_bars() -> Iterator[None]:
-    """Within it, transformers shows no bars while it loads."""
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
 
 
 def _require_folder(path: str) -> None:
