@@ -45,6 +45,7 @@ OURS = "DevkitWarning"  # which are one sentence, whole
 CAUGHT = "errors that a program catches itself leave no crash: devkit run --count-caught counts them"
 UNCOUNTED = "what the program caught in an except clause was not counted: devkit run --count-caught counts it"
 SWALLOWED = 5  # lines
+WARNINGS = 3  # that are shown
 
 
 def page(left: Left, found: FirstError, cwd: str | None = None) -> Text:
@@ -208,8 +209,8 @@ def warnings_heading(given: Sequence[Warned]) -> str:
 
 
 def warning_lines(given: Sequence[Warned], cwd: str | None) -> Iterator[str]:
-    """One line each: it may say where the first number went wrong."""
-    for each in given:
+    """One line each: it may say where the first number went wrong. At last how many there are beside those."""
+    for each in given[:WARNINGS]:
         more = f" and {len(each.roles) - 1} more" if len(each.roles) > 1 else ""
         said = redact.text(each.said)
         if not each.kind:
@@ -220,6 +221,8 @@ def warning_lines(given: Sequence[Warned], cwd: str | None) -> Iterator[str]:
         yield f"{short_path(each.file, cwd)}:{each.line}  {told} ({each.roles[0]}{more})"
         if why := explained(each.said):
             yield f"  {why}"
+    if len(given) > WARNINGS:
+        yield f"and {len(given) - WARNINGS} more, which are in its output"
 
 
 def _is_end_alone(problem: Problem) -> bool:

@@ -14,7 +14,6 @@ from devkit.debug.inworker.hub_place import DRIVER_NOTES
 from devkit.debug.naming import is_library
 from devkit.logs.collect import LogFile, writer
 
-MOST = 3  # that are shown, those of most processes first
 # Of versions, and of what is tidied up later: nothing in them goes wrong now.
 _HARMLESS = ("Deprecation", "PendingDeprecation", "Future", "Resource", "Import", "Syntax", "Encoding")
 # What a library's warning means in a Ray job, by how it begins.
@@ -42,7 +41,10 @@ class Warned(NamedTuple):
 
 
 def warned(files: Iterable[LogFile]) -> list[Warned]:
-    """Each of them once. Python itself says the same of the same line only once in a process."""
+    """Each of them once, those of most processes first.
+
+    Python itself says the same of the same line only once in a process.
+    """
     found: dict[tuple[str, str, str, int], Counter[str]] = {}
     for file in files:
         role, pid = writer(file)
@@ -52,7 +54,7 @@ def warned(files: Iterable[LogFile]) -> list[Warned]:
         for each in _OURS.findall(file.text) if os.path.basename(file.name).startswith(DRIVER_NOTES) else ():
             found.setdefault(("", each, "", 0), Counter())["driver"] += 1
     most = sorted(found.items(), key=lambda one: -len(one[1]))
-    return [Warned(*each, tuple(roles)) for each, roles in most][:MOST]
+    return [Warned(*each, tuple(roles)) for each, roles in most]
 
 
 def explained(said: str) -> str:

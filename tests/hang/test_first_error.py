@@ -635,6 +635,18 @@ def test_what_the_program_warned_of_in_any_process_stands_below() -> None:
     assert f"warned in this job, where what is not a number may come from:\n  {said}" in page, page
 
 
+@pytest.mark.parametrize(
+    ("given", "last"), [(3, "job.py:3  UserWarning: odd rows"), (5, "and 2 more, which are in its")]
+)
+def test_how_many_warnings_are_not_shown_is_said(given: int, last: str) -> None:
+    text = "".join(f"/job/job.py:{line}: UserWarning: odd rows\n" for line in range(1, given + 1))
+    file = LogFile("n" * 56, "10.0.0.1", f"worker-{76:056x}-01000000-76.err", text)
+    ended = replace(left(), files=(file,), events=())
+    *_, line = (each for each in view.page(ended, first_error([])).plain.splitlines() if each.startswith("  "))
+    assert last in line, line
+    assert len(view.record(ended, first_error([]))["warned"]) == given
+
+
 def test_a_warning_that_means_more_in_a_ray_job_is_explained() -> None:
     text = "/job/ref.py:14: UserWarning: The given NumPy array is not writable, and PyTorch does not support\n  x\n"
     file = LogFile("n" * 56, "10.0.0.1", f"worker-{76:056x}-01000000-76.err", text)
