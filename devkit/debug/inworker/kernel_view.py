@@ -81,11 +81,11 @@ def _moved(pid: int) -> int:
 
 
 def thread(tid: int, pid: int | str = "self") -> Document:
-    """`state`, `cpu`, `turns`, and `wait`: the system call that it is in, and on what (`pipes`: by their inodes). What
-    is not known is left out.
+    """`state`, `cpu`, `ran`, `turns`, and `wait`: the system call that it is in, and on what (`pipes`: by their inodes).
+    What is not known is left out.
 
-    `cpu` is in seconds, those included in which it could have run and had no core: on a busy machine, too, it tells
-    who works from who waits. `turns` is how often it was given a core: a loop of short sleeps has many, one sleep none.
+    `cpu` is in seconds, those included in which it could have run and had no core; `ran` is without those. `turns` is
+    how often it was given a core: a loop of short sleeps has many, one sleep none.
     """
     base = f"/proc/{pid}/task/{tid}"
     wait = _wait(text(f"{base}/syscall"), pid)
@@ -96,7 +96,7 @@ def thread(tid: int, pid: int | str = "self") -> Document:
     cpu = (int(wanted[0]) + int(wanted[1])) / 1e9 if len(wanted) > 1 else _seconds(stat)
     found: Document = {"state": stat[0], "cpu": round(cpu, 4)}
     if len(wanted) > 2:
-        found["turns"] = int(wanted[2])
+        found |= {"ran": round(int(wanted[0]) / 1e9, 6), "turns": int(wanted[2])}
     return {**found, "wait": wait} if wait and stat[0] != "R" else found
 
 
