@@ -290,9 +290,15 @@ def _has_come_on(before: ProcessFacts, now: ProcessFacts) -> bool:
     An asyncio task has its name for itself.
     """
     again = bool(before.running and now.running and before.running != now.running)
-    # A child that had no time to tell its line has not come on because it tells it now.
-    elsewhere = _line(before) != _line(now) and not (before.parent and not before.stack.stack)
+    # A child that had no time to tell its line has not come on because it tells it now, nor the other way round.
+    told = not before.parent or (bool(before.stack.stack) and _tells(now))
+    elsewhere = told and _line(before) != _line(now)
     return again or elsewhere or _asks_anew(before, now) or _has_added(before, now)
+
+
+def _tells(facts: ProcessFacts) -> bool:
+    """Whether it has told any thread of Python's."""
+    return bool(facts.stack.stack or facts.stack.idle or facts.stack.idle_tasks)
 
 
 def _has_added(before: ProcessFacts, now: ProcessFacts) -> bool:

@@ -81,8 +81,8 @@ def _moved(pid: int) -> int:
 
 
 def thread(tid: int, pid: int | str = "self") -> Document:
-    """`state`, `cpu`, `ran`, `turns`, and `wait`: the system call that it is in, and on what (`pipes`: by their inodes).
-    What is not known is left out.
+    """`state`, `cpu`, `ran`, `turns`, and `wait`: the system call that it is in, and on what (`pipes`: by inodes). What
+    is not known is left out.
 
     `cpu` is in seconds, those included in which it could have run and had no core; `ran` is without those. `turns` is
     how often it was given a core: a loop of short sleeps has many, one sleep none.
