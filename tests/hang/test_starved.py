@@ -54,6 +54,21 @@ def test_who_answered_before_and_does_not_now_is_not_at_work() -> None:
     assert "did not answer" not in found.sentence, found.sentence
 
 
+def test_who_does_not_answer_once_is_not_named_among_those_who_work() -> None:
+    stands = process(facts(1, 45, "hold", call_in="read", target="a pipe"), 1)
+    then, now = process(facts(2, 20), 2), process(facts(2, 21), 2)
+    for late in (mute(1, HOLDS), process(None, 1)):
+        found = verdict([driver(), stands, then], [driver(), late, now])
+        assert found.sentence.startswith("no hang seen in 2.0 s: Worker rank 2 is working"), found.sentence
+        assert not any("GIL" in line for line in found.evidence), found.evidence
+
+
+def test_a_process_that_nobody_can_see_any_more_does_not_work() -> None:
+    found = verdict([driver(), process(facts(1, 45), 1)], [driver(), process(None, 1)])
+    assert found.sentence.startswith("cannot tell: Worker rank 1 did not answer in time"), found.sentence
+    assert (found.hang, found.decided) == (False, False)
+
+
 ASYNC = "/v/lib/python3.11/site-packages/ray/_private/async_compat.py"
 LOOP = "AsyncIO Thread: default"
 
