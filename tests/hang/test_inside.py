@@ -11,14 +11,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from devkit.debug.inworker import collectives, ended, kernel_view, locks, progress
+from devkit.debug.inworker import collectives, ended, kernel_view, locks, progress, stacks
 from devkit.doctor.onnode import network
 from tests.debug.conftest import eventually
 from tests.pace import stretched
@@ -270,6 +270,39 @@ def test_what_children_compute_counts() -> None:
     finally:
         child.kill()
         child.wait()
+
+
+def test_what_was_started_to_look_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither while it is at work nor once it has ended."""
+    spy = tmp_path / "py-spy"
+    work = "while time.process_time() < 0.6: pass"
+    spy.write_text(f"#!{sys.executable}\nimport time\n{work}\ntime.sleep(1)\n")
+    spy.chmod(0o755)
+    monkeypatch.setattr(stacks, "_find_py_spy", lambda: str(spy))
+
+    def looks() -> None:
+        with suppress(stacks.PySpyError):
+            stacks.py_spy(os.getpid(), timeout=stretched(60))
+
+    def of_children() -> float:
+        return float((kernel_view.process(os.getpid()) or {})["children_cpu"])
+
+    before = of_children()
+    with thread("looks", looks):
+        eventually(lambda: any(map(_has_worked, _children())), "half a second of work", 60)
+        assert abs(of_children() - before) < 0.1
+    assert abs(of_children() - before) < 0.1
+
+
+def _has_worked(pid: int) -> bool:
+    with suppress(OSError):
+        return _ticks(pid) > 50
+    return False
+
+
+def _children() -> list[int]:
+    found = (Path(f"/proc/self/task/{task}/children").read_text().split() for task in os.listdir("/proc/self/task"))
+    return [int(child) for children in found for child in children]
 
 
 def test_what_rays_daemons_compute_does_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

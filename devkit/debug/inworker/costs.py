@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 _seconds = 0.0
-_of_children = 0.0
+_children: set[int] = set()
 
 
 @contextmanager
@@ -35,17 +34,14 @@ def seconds() -> float:
 
 
 @contextmanager
-def counted_children() -> Iterator[None]:
-    """What children that end meanwhile have computed is ours: py-spy, for one."""
-    global _of_children
-    began = os.times()
+def our_child(pid: int) -> Iterator[None]:
+    """A process that this one has started for us meanwhile: py-spy, for one."""
+    _children.add(pid)
     try:
         yield
     finally:
-        ended = os.times()
-        _of_children += ended.children_user + ended.children_system - began.children_user - began.children_system
+        _children.discard(pid)
 
 
-def seconds_of_children() -> float:
-    """Until now."""
-    return _of_children
+def is_our_child(pid: int) -> bool:
+    return pid in _children

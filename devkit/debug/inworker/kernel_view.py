@@ -59,7 +59,7 @@ def process(pid: int) -> Document | None:
     return {
         "state": stat[0],
         "cpu": _seconds(stat) - costs.seconds() if pid == os.getpid() else _seconds_without_agent(pid),
-        "children_cpu": sum(_family_seconds(pid)) - (costs.seconds_of_children() if pid == os.getpid() else 0.0),
+        "children_cpu": sum(_family_seconds(pid)),
         "io": _moved(pid),
     }
 
@@ -195,7 +195,8 @@ def address(text: str) -> str:
 def _family_seconds(pid: int) -> list[float]:
     """What the living descendants of a process have computed: a compiler that it started works for it.
 
-    Ray's daemons, which a driver starts where there is no cluster, and the workers below them don't.
+    Ray's daemons, which a driver starts where there is no cluster, and the workers below them don't. Nor does what was
+    started to look at it; what has ended counts for nobody.
     """
     found: list[float] = []
     waiting = [pid]
@@ -204,7 +205,7 @@ def _family_seconds(pid: int) -> list[float]:
         with suppress(OSError):
             for tid in os.listdir(f"/proc/{parent}/task"):
                 for child in text(f"/proc/{parent}/task/{tid}/children").split():
-                    if is_rays(child):
+                    if is_rays(child) or costs.is_our_child(int(child)):
                         continue
                     waiting.append(int(child))
                     seconds = _seconds_of_child(int(child))
