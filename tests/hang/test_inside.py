@@ -18,7 +18,17 @@ from typing import Any
 
 import pytest
 
-from devkit.debug.inworker import collectives, ended, kernel_view, locks, progress, stacks
+from devkit.debug.inworker import (
+    children,
+    collectives,
+    costs,
+    ended,
+    kernel_view,
+    locks,
+    operations,
+    progress,
+    stacks,
+)
 from devkit.doctor.onnode import network
 from tests.debug.conftest import eventually
 from tests.pace import stretched
@@ -328,11 +338,26 @@ def test_what_rays_daemons_compute_does_not(monkeypatch: pytest.MonkeyPatch, tmp
 def test_what_is_read_to_tell_this_does_not_count(tmp_path: Path) -> None:
     (tmp_path / "tcp").write_text("a line of the table\n" * 500_000)
     before = (kernel_view.process(os.getpid()) or {})["io"]
-    kernel_view.unanswered(str(tmp_path))
+    with costs.counted():
+        kernel_view.unanswered(str(tmp_path))
+        meanwhile = (kernel_view.process(os.getpid()) or {})["io"] - before
     told = (kernel_view.process(os.getpid()) or {})["io"] - before
     (tmp_path / "tcp").read_bytes()
     read = (kernel_view.process(os.getpid()) or {})["io"] - before
-    assert told < 100_000 < 9_000_000 < read
+    assert meanwhile < 100_000 and told < 100_000 < 9_000_000 < read
+
+
+def _read(count: int) -> bytes:
+    with open("/dev/zero", "rb") as file:
+        return file.read(count)
+
+
+def test_what_children_tell_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They and py-spy tell of lines and variables: of many, that may be megabytes."""
+    monkeypatch.setattr(children, "look", lambda: [{"read": len(_read(3_000_000))}])
+    before = (kernel_view.process(os.getpid()) or {})["io"]
+    assert operations.children(None, {})["children"]
+    assert (kernel_view.process(os.getpid()) or {})["io"] - before < 100_000
 
 
 def test_what_was_released_is_held_no_more() -> None:

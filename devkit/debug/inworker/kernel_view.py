@@ -32,14 +32,12 @@ _CALLS_ARM = {
     212: "recvmsg!", 242: "accept4!", 260: "wait4",
 }  # fmt: skip
 _CALLS = _CALLS_ARM if platform.machine() in ("aarch64", "arm64") else _CALLS_X86
-_MOVED = ("rchar:", "wchar:", "read_bytes:", "write_bytes:")  # the last two also when a file is mapped into memory
 _LISTENS = "0A"  # the state of a socket that others connect to
 _SENDING = ("01", "02")  # states of a connection: established, and on its way to that
 _TRIES = 3  # a lossy line needs two now and then
 _POLLS = ("poll", "ppoll")
 _POLLED = 16  # descriptors of one `poll` that are told
 _FAMILY = 4096  # processes that are looked at, to find the children of one
-_own_bytes = 0  # that `text` has read in this process
 
 
 def process(pid: int) -> Document | None:
@@ -74,10 +72,10 @@ def _seconds_without_agent(pid: int) -> float:
 
 
 def _moved(pid: int) -> int:
-    """Bytes; of this process without those that were read here: the tables of a busy host have megabytes."""
-    lines = text(f"/proc/{pid}/io").splitlines()
-    moved = sum(int(line.split()[1]) for line in lines if line.startswith(_MOVED))
-    return moved - _own_bytes if pid == os.getpid() else moved
+    """Bytes; of this process without what looks at it have read and written: the tables of a busy host have megabytes,
+    and so may what py-spy tells of children.
+    """
+    return costs.bytes_in(f"/proc/{pid}/io") - (costs.moved() if pid == os.getpid() else 0)
 
 
 def thread(tid: int, pid: int | str = "self") -> Document:
@@ -243,11 +241,8 @@ def _seconds(stat: list[str]) -> float:
 
 
 def text(path: str) -> str:
-    global _own_bytes
     try:
         with open(path) as file:
-            text = file.read()
+            return file.read()
     except (OSError, ValueError):
         return ""
-    _own_bytes += len(text)
-    return text
