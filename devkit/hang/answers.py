@@ -130,6 +130,7 @@ def _thread(document: Document) -> ThreadFacts:
         tuple(FarEnd(int(each["pid"]), str(each["command"]), bool(each["orphan"])) for each in wait.get("far") or ()),
         _is_side(document),
         int(document.get("turns") or 0),
+        None if document.get("ran") is None else float(document["ran"]),
     )
 
 

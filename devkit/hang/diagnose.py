@@ -141,9 +141,10 @@ _NO_END = "no step and no collective has ended meanwhile; if that stays so, what
 
 
 def _moving(case: Case) -> Verdict | None:
+    answered = [state for state in case.states if not starved.is_late(state)]
     busy = [
         state
-        for state in case.states
+        for state in answered
         if (state.advanced or state.moved or state.doing == "busy" or state.works_beside)
         and not _is_left_alone(case, state)
     ]
@@ -160,7 +161,7 @@ def _moving(case: Case) -> Verdict | None:
         endless = _is_open(case, shown) and case.decided(0.0, circling.TIMES)
         what = "cannot tell" if endless or (aside_of and case.decided(0.0)) else f"no hang seen in {span}"
         sentence = f"{what}: {words.at_it(shown)}{place}{_in_vain(case, shown)}"
-    others = [state for state in case.states if state not in busy]
+    others = [state for state in answered if state not in busy]
     at_work = (_NO_END, *_at_work(case, busy), *words.waits(others, chains.awaited(case)))
     notes = (*resources.notes(case.now), *(() if advanced else at_work))
     slow = next(

@@ -79,13 +79,14 @@ class ThreadFacts:
 
     name: str
     state: str = ""  # R, S, D, T ...; empty: not known
-    cpu: float = 0.0  # seconds computed
+    cpu: float = 0.0  # seconds that it has wanted a core
     call: str = ""  # the system call that it is in
     target: str = ""  # what that call is on
     pipes: tuple[str, ...] = ()  # the same pipe has the same word in each process of the node
     far: tuple[FarEnd, ...] = ()  # who has the other ends of those
     side: bool = False  # started by the program, so no calls of Ray come to it
     turns: int = 0  # how often it was given a core
+    ran: float | None = None  # seconds that it had one; None: not known
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ def verdict(case: Case) -> Verdict | None:
 
 def once(case: Case) -> Verdict | None:
     """Where nobody moves, and some answered before and not now: no sign of work, and a later look tells more."""
-    late = [each for each in case.states if each.doing == "silent" and each.moved]
+    late = [each for each in case.states if is_late(each)]
     others = [each for each in case.states if each not in late]
     if not late or any(each.moved or each.doing == "busy" or each.works_beside for each in others):
         return None
@@ -36,8 +36,13 @@ def once(case: Case) -> Verdict | None:
     return Verdict("moves", text, words.culprit(late[0]), None, words.waits(others), decided=False)
 
 
+def is_late(state: State) -> bool:
+    """Whether it answered before, and did not this time: that is no sign of work."""
+    return state.doing in ("silent", "unreachable") and state.moved
+
+
 def _is_mute(state: State) -> bool:
     return not state.facts.answers and state.facts.seen and state.doing in _MUTE
 
 
-__all__ = ["once", "verdict"]
+__all__ = ["is_late", "once", "verdict"]

@@ -10,7 +10,7 @@ from typing import Literal
 from devkit.debug.inworker.words import ASLEEP
 from devkit.debug.naming import is_library
 from devkit.debug.stack_groups import Frame
-from devkit.hang.facts import FROZEN, GroupFacts, InnerWait, LockWait, ProcessFacts
+from devkit.hang.facts import FROZEN, GroupFacts, InnerWait, LockWait, ProcessFacts, ThreadFacts
 
 Doing = Literal[
     "stopped",  # by a debugger
@@ -32,6 +32,8 @@ Doing = Literal[
 
 BEGUN = "has begun a call, in no line of the program"
 BUSY_SHARE = 0.1  # of a core, between the two samples: more than that is computing, and no wait
+SHORT_TURN = 125e-6  # seconds on a core: beside busy ones, who looks around has 10 to 50 µs, who computes 300 and more
+MANY_TURNS = 10  # between the samples
 BUSY_BYTES = 1 << 19  # a second: more than what Ray and we ourselves write
 IO_CALLS = frozenset(
     {
@@ -112,9 +114,13 @@ def state_of(before: ProcessFacts | None, now: ProcessFacts, seconds: float) -> 
 
 
 def _wants_to(before: ProcessFacts | None, now: ProcessFacts) -> bool:
-    """Whether its thread runs, or waits for a core: at both looks, since who polls is seen at it for a moment."""
+    """Whether its thread runs, or waits for a core: at both looks, since who polls is seen at it for a moment.
+
+    On a busy machine that moment is long: who polls has had many short turns in between.
+    """
     threads = [each.thread for each in (before, now) if each is not None and each.thread is not None]
-    return bool(threads) and all(each.state == "R" and each.call not in IO_CALLS for each in threads)
+    polls = len(threads) == 2 and _looks_around(*threads) and threads[1].turns - threads[0].turns >= MANY_TURNS
+    return bool(threads) and not polls and all(each.state == "R" and each.call not in IO_CALLS for each in threads)
 
 
 def _works(before: ProcessFacts, now: ProcessFacts, seconds: float) -> bool:
@@ -131,8 +137,24 @@ def _works(before: ProcessFacts, now: ProcessFacts, seconds: float) -> bool:
 
 def _computed(before: ProcessFacts, now: ProcessFacts) -> dict[str, float]:
     """Seconds, by thread."""
-    earlier = {each.name: each.cpu for each in before.threads}
-    return {each.name: each.cpu - earlier[each.name] for each in now.threads if each.name in earlier}
+    earlier = {each.name: each for each in before.threads}
+    return {each.name: _wanted(earlier[each.name], each) for each in now.threads if each.name in earlier}
+
+
+def _wanted(before: ThreadFacts, now: ThreadFacts) -> float:
+    """Seconds for which a thread wanted a core, as far as it was to compute.
+
+    One that only looks around waits for a core, too, where others have them all: Ray's main thread each hundredth of a
+    second, and then for longer than it runs. Who computes is not done in so short a turn.
+    """
+    return (now.ran or 0.0) - (before.ran or 0.0) if _looks_around(before, now) else now.cpu - before.cpu
+
+
+def _looks_around(before: ThreadFacts, now: ThreadFacts) -> bool:
+    """Whether its turns on a core between the samples were short, as far as that is known."""
+    if before.ran is None or now.ran is None:
+        return False
+    return now.ran - before.ran < SHORT_TURN * (now.turns - before.turns)
 
 
 def computing(before: ProcessFacts, now: ProcessFacts, seconds: float) -> list[str]:
@@ -268,9 +290,15 @@ def _has_come_on(before: ProcessFacts, now: ProcessFacts) -> bool:
     An asyncio task has its name for itself.
     """
     again = bool(before.running and now.running and before.running != now.running)
-    # A child that had no time to tell its line has not come on because it tells it now.
-    elsewhere = _line(before) != _line(now) and not (before.parent and not before.stack.stack)
+    # A child that had no time to tell its line has not come on because it tells it now, nor the other way round.
+    told = not before.parent or (bool(before.stack.stack) and _tells(now))
+    elsewhere = told and _line(before) != _line(now)
     return again or elsewhere or _asks_anew(before, now) or _has_added(before, now)
+
+
+def _tells(facts: ProcessFacts) -> bool:
+    """Whether it has told any thread of Python's."""
+    return bool(facts.stack.stack or facts.stack.idle or facts.stack.idle_tasks)
 
 
 def _has_added(before: ProcessFacts, now: ProcessFacts) -> bool:

@@ -117,6 +117,8 @@ def test_a_child_that_was_late_with_its_first_answer_has_not_moved() -> None:
     late["facts"]["forked"] = {"at": None}
     sentence = verdict([of, late, driver()], [of, child(11, asks, of), driver()], seconds=20.0).sentence
     assert "Ray does not work in a forked child" in sentence, sentence
+    found = verdict([of, child(11, asks, of), driver()], [of, late, driver()], seconds=20.0)
+    assert found.kind != "moves" and "working" not in found.sentence, found.sentence
 
 
 def test_children_that_wait_for_work_are_not_the_cause() -> None:

@@ -11,14 +11,24 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from devkit.debug.inworker import collectives, ended, kernel_view, locks, progress
+from devkit.debug.inworker import (
+    children,
+    collectives,
+    costs,
+    ended,
+    kernel_view,
+    locks,
+    operations,
+    progress,
+    stacks,
+)
 from devkit.doctor.onnode import network
 from tests.debug.conftest import eventually
 from tests.pace import stretched
@@ -272,6 +282,39 @@ def test_what_children_compute_counts() -> None:
         child.wait()
 
 
+def test_what_was_started_to_look_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither while it is at work nor once it has ended."""
+    spy = tmp_path / "py-spy"
+    work = "while time.process_time() < 0.6: pass"
+    spy.write_text(f"#!{sys.executable}\nimport time\n{work}\ntime.sleep(1)\n")
+    spy.chmod(0o755)
+    monkeypatch.setattr(stacks, "_find_py_spy", lambda: str(spy))
+
+    def looks() -> None:
+        with suppress(stacks.PySpyError):
+            stacks.py_spy(os.getpid(), timeout=stretched(60))
+
+    def of_children() -> float:
+        return float((kernel_view.process(os.getpid()) or {})["children_cpu"])
+
+    before = of_children()
+    with thread("looks", looks):
+        eventually(lambda: any(map(_has_worked, _children())), "half a second of work", 60)
+        assert abs(of_children() - before) < 0.1
+    assert abs(of_children() - before) < 0.1
+
+
+def _has_worked(pid: int) -> bool:
+    with suppress(OSError):
+        return _ticks(pid) > 50
+    return False
+
+
+def _children() -> list[int]:
+    found = (Path(f"/proc/self/task/{task}/children").read_text().split() for task in os.listdir("/proc/self/task"))
+    return [int(child) for children in found for child in children]
+
+
 def test_what_rays_daemons_compute_does_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nor what is started by them: under `ray.init()` they and all workers are the driver's descendants."""
     daemon = tmp_path / "ray" / "dashboard" / "dashboard.py"
@@ -295,11 +338,26 @@ def test_what_rays_daemons_compute_does_not(monkeypatch: pytest.MonkeyPatch, tmp
 def test_what_is_read_to_tell_this_does_not_count(tmp_path: Path) -> None:
     (tmp_path / "tcp").write_text("a line of the table\n" * 500_000)
     before = (kernel_view.process(os.getpid()) or {})["io"]
-    kernel_view.unanswered(str(tmp_path))
+    with costs.counted():
+        kernel_view.unanswered(str(tmp_path))
+        meanwhile = (kernel_view.process(os.getpid()) or {})["io"] - before
     told = (kernel_view.process(os.getpid()) or {})["io"] - before
     (tmp_path / "tcp").read_bytes()
     read = (kernel_view.process(os.getpid()) or {})["io"] - before
-    assert told < 100_000 < 9_000_000 < read
+    assert meanwhile < 100_000 and told < 100_000 < 9_000_000 < read
+
+
+def _read(count: int) -> bytes:
+    with open("/dev/zero", "rb") as file:
+        return file.read(count)
+
+
+def test_what_children_tell_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They and py-spy tell of lines and variables: of many, that may be megabytes."""
+    monkeypatch.setattr(children, "look", lambda: [{"read": len(_read(3_000_000))}])
+    before = (kernel_view.process(os.getpid()) or {})["io"]
+    assert operations.children(None, {})["children"]
+    assert (kernel_view.process(os.getpid()) or {})["io"] - before < 100_000
 
 
 def test_what_was_released_is_held_no_more() -> None:

@@ -1,51 +1,79 @@
-"""What it costs a process to be looked at: seconds that are ours, and no work of the program."""
+"""What it costs a process to be looked at: seconds and bytes that are ours, and no work of the program."""
 
 from __future__ import annotations
 
-import os
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+_MOVED = ("rchar:", "wchar:", "read_bytes:", "write_bytes:")  # the last two also when a file is mapped into memory
 _seconds = 0.0
-_of_children = 0.0
+_bytes = 0
+_begun: dict[int, tuple[float, int]] = {}  # by thread that looks: what it had computed and moved before
+_children: set[int] = set()
 
 
 @contextmanager
 def counted() -> Iterator[None]:
-    """What the calling thread computes meanwhile is ours."""
-    global _seconds
-    began = time.thread_time()
+    """What the calling thread computes, reads and writes meanwhile is ours."""
+    global _seconds, _bytes
+    mine = threading.get_ident()
+    _begun[mine] = time.thread_time(), _of_thread()
     try:
         yield
     finally:
-        _seconds += time.thread_time() - began
+        more = _since(mine)
+        del _begun[mine]
+        _seconds, _bytes = _seconds + more[0], _bytes + more[1]
 
 
 def seconds() -> float:
-    """Until now.
+    """Until now, by those that are done and by the calling thread.
 
     >>> before = seconds()
     >>> with counted():
     ...     _ = sum(range(1_000_000))
-    >>> seconds() > before
+    ...     meanwhile = seconds()
+    >>> before < meanwhile <= seconds()
     True
     """
-    return _seconds
+    return _seconds + _since(threading.get_ident())[0]
+
+
+def moved() -> int:
+    """Bytes, as `seconds`."""
+    return _bytes + _since(threading.get_ident())[1]
+
+
+def _since(thread: int) -> tuple[float, int]:
+    """Of the calling thread."""
+    begun = _begun.get(thread)
+    return (0.0, 0) if begun is None else (time.thread_time() - begun[0], _of_thread() - begun[1])
+
+
+def _of_thread() -> int:
+    return bytes_in("/proc/thread-self/io")
+
+
+def bytes_in(path: str) -> int:
+    """That a process or a thread has read and written, by the kernel's table of that; 0: there is none."""
+    try:
+        with open(path) as file:
+            return sum(int(line.split()[1]) for line in file if line.startswith(_MOVED))
+    except (OSError, ValueError):
+        return 0
 
 
 @contextmanager
-def counted_children() -> Iterator[None]:
-    """What children that end meanwhile have computed is ours: py-spy, for one."""
-    global _of_children
-    began = os.times()
+def our_child(pid: int) -> Iterator[None]:
+    """A process that this one has started for us meanwhile: py-spy, for one."""
+    _children.add(pid)
     try:
         yield
     finally:
-        ended = os.times()
-        _of_children += ended.children_user + ended.children_system - began.children_user - began.children_system
+        _children.discard(pid)
 
 
-def seconds_of_children() -> float:
-    """Until now."""
-    return _of_children
+def is_our_child(pid: int) -> bool:
+    return pid in _children

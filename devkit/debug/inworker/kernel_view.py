@@ -32,14 +32,12 @@ _CALLS_ARM = {
     212: "recvmsg!", 242: "accept4!", 260: "wait4",
 }  # fmt: skip
 _CALLS = _CALLS_ARM if platform.machine() in ("aarch64", "arm64") else _CALLS_X86
-_MOVED = ("rchar:", "wchar:", "read_bytes:", "write_bytes:")  # the last two also when a file is mapped into memory
 _LISTENS = "0A"  # the state of a socket that others connect to
 _SENDING = ("01", "02")  # states of a connection: established, and on its way to that
 _TRIES = 3  # a lossy line needs two now and then
 _POLLS = ("poll", "ppoll")
 _POLLED = 16  # descriptors of one `poll` that are told
 _FAMILY = 4096  # processes that are looked at, to find the children of one
-_own_bytes = 0  # that `text` has read in this process
 
 
 def process(pid: int) -> Document | None:
@@ -59,7 +57,7 @@ def process(pid: int) -> Document | None:
     return {
         "state": stat[0],
         "cpu": _seconds(stat) - costs.seconds() if pid == os.getpid() else _seconds_without_agent(pid),
-        "children_cpu": sum(_family_seconds(pid)) - (costs.seconds_of_children() if pid == os.getpid() else 0.0),
+        "children_cpu": sum(_family_seconds(pid)),
         "io": _moved(pid),
     }
 
@@ -74,18 +72,18 @@ def _seconds_without_agent(pid: int) -> float:
 
 
 def _moved(pid: int) -> int:
-    """Bytes; of this process without those that were read here: the tables of a busy host have megabytes."""
-    lines = text(f"/proc/{pid}/io").splitlines()
-    moved = sum(int(line.split()[1]) for line in lines if line.startswith(_MOVED))
-    return moved - _own_bytes if pid == os.getpid() else moved
+    """Bytes; of this process without what looks at it have read and written: the tables of a busy host have megabytes,
+    and so may what py-spy tells of children.
+    """
+    return costs.bytes_in(f"/proc/{pid}/io") - (costs.moved() if pid == os.getpid() else 0)
 
 
 def thread(tid: int, pid: int | str = "self") -> Document:
-    """`state`, `cpu`, `turns`, and `wait`: the system call that it is in, and on what (`pipes`: by their inodes). What
+    """`state`, `cpu`, `ran`, `turns`, and `wait`: the system call that it is in, and on what (`pipes`: by inodes). What
     is not known is left out.
 
-    `cpu` is in seconds, those included in which it could have run and had no core: on a busy machine, too, it tells
-    who works from who waits. `turns` is how often it was given a core: a loop of short sleeps has many, one sleep none.
+    `cpu` is in seconds, those included in which it could have run and had no core; `ran` is without those. `turns` is
+    how often it was given a core: a loop of short sleeps has many, one sleep none.
     """
     base = f"/proc/{pid}/task/{tid}"
     wait = _wait(text(f"{base}/syscall"), pid)
@@ -96,7 +94,7 @@ def thread(tid: int, pid: int | str = "self") -> Document:
     cpu = (int(wanted[0]) + int(wanted[1])) / 1e9 if len(wanted) > 1 else _seconds(stat)
     found: Document = {"state": stat[0], "cpu": round(cpu, 4)}
     if len(wanted) > 2:
-        found["turns"] = int(wanted[2])
+        found |= {"ran": round(int(wanted[0]) / 1e9, 6), "turns": int(wanted[2])}
     return {**found, "wait": wait} if wait and stat[0] != "R" else found
 
 
@@ -195,7 +193,8 @@ def address(text: str) -> str:
 def _family_seconds(pid: int) -> list[float]:
     """What the living descendants of a process have computed: a compiler that it started works for it.
 
-    Ray's daemons, which a driver starts where there is no cluster, and the workers below them don't.
+    Ray's daemons, which a driver starts where there is no cluster, and the workers below them don't. Nor does what was
+    started to look at it; what has ended counts for nobody.
     """
     found: list[float] = []
     waiting = [pid]
@@ -204,7 +203,7 @@ def _family_seconds(pid: int) -> list[float]:
         with suppress(OSError):
             for tid in os.listdir(f"/proc/{parent}/task"):
                 for child in text(f"/proc/{parent}/task/{tid}/children").split():
-                    if is_rays(child):
+                    if is_rays(child) or costs.is_our_child(int(child)):
                         continue
                     waiting.append(int(child))
                     seconds = _seconds_of_child(int(child))
@@ -242,11 +241,8 @@ def _seconds(stat: list[str]) -> float:
 
 
 def text(path: str) -> str:
-    global _own_bytes
     try:
         with open(path) as file:
-            text = file.read()
+            return file.read()
     except (OSError, ValueError):
         return ""
-    _own_bytes += len(text)
-    return text

@@ -218,8 +218,8 @@ def _dumped(pid: int, options: list[str], timeout: float) -> bytes:
     command = [program, "dump", "--json", "--pid", str(pid), *options]
     pipe = subprocess.PIPE
     with (
-        costs.counted_children(),
         subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe) as child,
+        costs.our_child(child.pid),
     ):
         _let_trace(pid, child.pid)
         try:
