@@ -39,7 +39,7 @@ def look() -> Alive:
 
 
 def _instances(kind: type) -> list[Any]:
-    return finding.instances(*_derived(kind))
+    return finding.instances(*_derived(kind)) if finding.sees_all() else []
 
 
 def _derived(kind: type) -> set[type]:
