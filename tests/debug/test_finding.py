@@ -5,18 +5,28 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+from collections.abc import Callable
 from types import FunctionType
 
 import pytest
 
-from devkit.debug.inworker import finding
+from devkit.debug.inworker import finding, held_back, torch_modules
 from tests.pace import stretched
 
 LOOKS = 20
 
 
-def test_a_look_harms_no_tuple_that_another_thread_is_building() -> None:
+def _modules() -> None:
+    pytest.importorskip("torch")
+    torch_modules.look()
+
+
+@pytest.mark.parametrize(
+    "look", [finding.Functions, finding.suspended, lambda: held_back.frame_of("rollout", None), _modules]
+)
+def test_a_look_harms_no_tuple_that_another_thread_is_building(look: Callable[[], object]) -> None:
     """CPython raises SystemError in `tuple(generator)` when somebody else refers to the unfinished tuple."""
+    look()  # with what it imports
     over, broken = threading.Event(), []
 
     def build() -> None:
@@ -33,8 +43,7 @@ def test_a_look_harms_no_tuple_that_another_thread_is_building() -> None:
         for builder in builders:
             builder.start()
         for _ in range(LOOKS):
-            finding.Functions()
-            finding.suspended()
+            look()
     finally:
         over.set()
         sys.setswitchinterval(interval)

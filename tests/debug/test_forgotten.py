@@ -88,7 +88,7 @@ def test_what_may_be_completed_is_not_forgotten(wait: Callable[[], Coroutine[Any
         assert asyncio.run(main()) is False
 
 
-def test_a_variable_of_a_thread_may_complete_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_of_a_thread_may_complete_it() -> None:
     begun, end = threading.Event(), threading.Event()
 
     def serves(futures: list[Any]) -> None:
@@ -116,6 +116,42 @@ def test_a_variable_of_a_thread_may_complete_it(monkeypatch: pytest.MonkeyPatch)
         return found
 
     assert asyncio.run(main()) is False
+
+
+def test_who_has_it_just_in_hand_may_complete_it() -> None:
+    begun, end = threading.Event(), threading.Event()
+    waiting: dict[str, Any] = {}
+
+    def computes() -> str:
+        begun.set()
+        end.wait()
+        return "done"
+
+    def serves(loop: asyncio.AbstractEventLoop) -> None:
+        waiting.pop("a").set_result(computes())
+        loop.call_soon_threadsafe(lambda: None)
+
+    async def asks() -> str:
+        waiting["a"] = asyncio.get_running_loop().create_future()
+        return str(await waiting["a"])
+
+    async def main() -> tuple[bool, str]:
+        task: Any = asyncio.create_task(asks())
+        await asyncio.sleep(0)
+        thread = threading.Thread(target=serves, args=(asyncio.get_running_loop(),))
+        thread.start()
+        begun.wait()
+        forgotten.is_forgotten(task._fut_waiter)
+        found = forgotten.is_forgotten(task._fut_waiter)
+        end.set()
+        answer = await task
+        thread.join()
+        return found, answer
+
+    assert asyncio.run(main()) == (False, "done")
+
+
+def test_of_what_the_collector_does_not_show_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forgotten, "_FROZEN", gc.get_freeze_count() - 1)  # the program has frozen what it has
     loop = asyncio.new_event_loop()
     assert [forgotten.is_forgotten(each) for each in [loop.create_future()] * 2] == [False, False]

@@ -103,6 +103,22 @@ def test_a_head_that_was_replaced_after_the_optimizer_was_made(capfd: pytest.Cap
     ]
 
 
+def test_of_what_the_collector_does_not_show_nothing_is_concluded(capfd: pytest.CaptureFixture[str]) -> None:
+    """A program that has called `gc.freeze`: of its optimizers none is seen."""
+    unused, used = Net(), Net()
+    optimizers = [torch.optim.Adam(each.parameters()) for each in (unused, used)]
+    gc.freeze()
+    try:
+        model = nn.Sequential(used)
+        train(model, optimizers[1])
+        for _ in range(5):
+            model(ROWS).square().mean().backward()
+            optimizers[0].step()
+    finally:
+        gc.unfreeze()
+    assert said(capfd) == []
+
+
 def test_an_optimizer_of_what_is_frozen(capfd: pytest.CaptureFixture[str]) -> None:
     """As of a model to which adapters are added after its optimizer was made."""
     model = Net()

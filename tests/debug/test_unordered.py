@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -59,3 +61,15 @@ def test_results_in_order_and_those_that_say_whose_they_are_are_not(capfd: pytes
     assert mapped((2, ("b", 0.2)), (1, ("a", 0.1))) == [("a", 0.1), ("b", 0.2)]
     assert mapped((2, 0.2), (1, 0.1), actors=1) == [0.2, 0.1], "one after another"
     assert said(capfd) == []
+
+
+def test_a_result_lives_no_longer_than_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Rows:
+        pass
+
+    monkeypatch.setattr(ray, "get", lambda _ref, **_: Rows())
+    pool = pool_module.ActorPool([Method([])])
+    results = pool.map_unordered(lambda actor, value: actor.remote(value), [(1, None), (2, None)])
+    kept = weakref.ref(next(results))
+    gc.collect()
+    assert kept() is None and len(list(results)) == 1

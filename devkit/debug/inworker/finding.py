@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections.abc import AsyncGenerator, Coroutine, Generator, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import chain, compress
 from types import (
     AsyncGeneratorType,
@@ -27,6 +27,7 @@ _SUSPENDABLE: dict[type, str] = {GeneratorType: "gi_frame", CoroutineType: "cr_f
 
 # Older than any code of the program. Python 3.12 freezes a few hundred objects itself, so their number says nothing.
 _OLD = os.makedirs
+_FROZEN = gc.get_freeze_count()
 
 _UNPACKED = re.compile(r"/(?:working_dir_files|py_modules_files)/_ray_pkg_[0-9a-f]+/")
 
@@ -35,7 +36,7 @@ class Functions:
     """All functions that are in this process now. Takes about 70 ms per million objects."""
 
     def __init__(self) -> None:
-        found = _all(FunctionType)
+        found = instances(FunctionType)
         if _OLD not in found:  # the program has called `gc.freeze`: the collector doesn't show all of them
             known = set(map(id, found))
             found += [each for each in _in_modules() if id(each) not in known]
@@ -56,19 +57,20 @@ def module_files() -> set[str]:
 
 def suspended() -> list[Suspendable]:
     """All generators and coroutines that aren't done. Those that run just now are on a stack, too."""
-    return [each for kind in _SUSPENDABLE for each in _all(kind) if frame_of(each) is not None]
+    return [each for each in instances(*_SUSPENDABLE) if frame_of(each) is not None]
 
 
-def _all(kind: type) -> list[Any]:
-    """Every object of exactly this type.
+def instances(*kinds: type) -> list[Any]:
+    """Every object of exactly one of these types, but for what the program has frozen.
 
     Must be a single call into C, during which no other thread runs: a reference of ours to a tuple that `tuple(...)` is
     still filling in another thread would make that raise SystemError, in the middle of the program.
     """
     every: list[Any] = []
+    wanted = frozenset(map(id, kinds))  # a type itself may have a hash of the program's own
     steps = chain(
         map(every.extend, map(gc.get_objects, (None,))),
-        compress(every, map(partial(operator.is_, kind), map(type, every))),
+        compress(every, map(wanted.__contains__, map(id, map(type, every)))),
         map(list.clear, (every,)),
     )  # nothing of it happens before the list below is made
     was_enabled = gc.isenabled()
@@ -78,6 +80,11 @@ def _all(kind: type) -> list[Any]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+def sees_all() -> bool:
+    """Whether what `instances` finds is all there is: what a program has frozen, the collector doesn't show."""
+    return gc.get_freeze_count() == _FROZEN
 
 
 def frame_of(each: Suspendable) -> FrameType | None:

@@ -56,7 +56,10 @@ def is_forgotten(future: Any, now: float | None = None) -> bool:
 
 def _is_held(future: Any) -> bool:
     """Not counted: who awaits it, what they await it by, and those who look at it here."""
-    holders = gc.get_referrers(future)  # no closure may have it here, as it would be one
+    count, holders = (
+        sys.getrefcount(future),
+        gc.get_referrers(future),
+    )  # no closure may have it here, as it would be one
     known: list[Any] = [future]
     for each in holders:
         if isinstance(each, CoroutineType | GeneratorType) and _awaits(each, future):
@@ -64,7 +67,23 @@ def _is_held(future: Any) -> bool:
             known += [each, frame, getattr(frame, "f_locals", None)]  # up to Python 3.12, that is kept
     ids = set(map(id, known))
     others = [each for each in holders if id(each) not in ids]
-    return any(map(_may_complete, others, [future] * len(others)))
+    if any(map(_may_complete, others, [future] * len(others))):
+        return True
+    # One more is of who has it just in hand, as in `waiting.pop(key).set_result(compute())`, or of a library in C.
+    return count > 1 + _references(holders, id(future)) + _variables(sys._getframe(), id(future))
+
+
+def _references(holders: list[Any], wanted: int) -> int:
+    return sum(list(map(id, gc.get_referents(each))).count(wanted) for each in holders)
+
+
+def _variables(frame: FrameType | None, wanted: int) -> int:
+    """Of the functions that are under way in this thread."""
+    count = 0
+    while frame is not None:
+        count += list(map(id, frame.f_locals.values())).count(wanted)
+        frame = frame.f_back
+    return count
 
 
 def _is_local(future: Any) -> bool:

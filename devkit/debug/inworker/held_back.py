@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 from types import FrameType, GeneratorType
 from typing import Any
 
+from .finding import instances
 from .sources import is_users
 from .stacks import describe, is_ours
 
@@ -24,7 +24,7 @@ def frame_of(call: str, main: FrameType | None) -> FrameType | None:
     """
     if not call or any(is_users(each.f_code.co_filename) for each in _outwards(main)):
         return None
-    frames = (each.gi_frame for each in gc.get_objects() if type(each) is GeneratorType and not each.gi_running)
+    frames = (each.gi_frame for each in instances(GeneratorType) if not each.gi_running)
     found = [each for each in frames if each is not None and each.f_code.co_name == call and each.f_lasti > 0]
     own = [each for each in found if is_users(each.f_code.co_filename) and not is_ours(each.f_code.co_filename)]
     return own[0] if len(own) == 1 else None

@@ -5,10 +5,11 @@ A look takes some tenths of a second in a large program: once, where something i
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
+
+from . import finding
 
 
 class Orphans(NamedTuple):
@@ -29,7 +30,7 @@ class Alive(NamedTuple):
 def look() -> Alive:
     """No code of the program's is run."""
     torch: Any = sys.modules["torch"]
-    modules, optimizers = _instances(torch.nn.Module, torch.optim.Optimizer)
+    modules, optimizers = _instances(torch.nn.Module), _instances(torch.optim.Optimizer)
     taken = {id(each) for one in optimizers for group in _groups(one) for each in group["params"]}
     inner = {id(each) for one in modules for each in _part(one, "_modules").values()}
     roots = [_orphans(each, taken) for each in modules if id(each) not in inner]
@@ -37,17 +38,13 @@ def look() -> Alive:
     return Alive(frozenset(owned), [each for each in roots if each.named])
 
 
-def _instances(*kinds: type) -> list[list[Any]]:
-    found: list[list[Any]] = [[] for _ in kinds]
-    known: dict[type, int] = {}  # by type: which of the kinds
-    for each in gc.get_objects():
-        kind = type(each)
-        at = known.get(kind)
-        if at is None:
-            at = known[kind] = next((at for at, one in enumerate(kinds) if issubclass(kind, one)), -1)
-        if at >= 0:
-            found[at].append(each)
-    return found
+def _instances(kind: type) -> list[Any]:
+    return finding.instances(*_derived(kind)) if finding.sees_all() else []
+
+
+def _derived(kind: type) -> set[type]:
+    """It, and all that are derived from it."""
+    return {kind}.union(*map(_derived, type.__subclasses__(kind)))
 
 
 def _groups(optimizer: Any) -> list[Any]:

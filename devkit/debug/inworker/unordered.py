@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -35,12 +36,15 @@ def _watch(kind: Any) -> None:
 
 def _followed(pool: Any, results: Iterator[Any]) -> Iterator[Any]:
     order = sorted(_waiting(pool))  # the values have been submitted by now
-    for place, result in enumerate(results):
+    for place in itertools.count():
+        result = list(itertools.islice(results, 1))
+        if not result:
+            return
         came = set(order) - _waiting(pool) if order else set()
-        if place < len(order) and order[place] not in came and type(result).__name__ in _BARE:
-            _warn(place, type(result).__name__)
+        if place < len(order) and order[place] not in came and (kind := type(result[0]).__name__) in _BARE:
+            _warn(place, kind)
             order = []  # that is known now
-        yield result
+        yield result.pop()  # and keeps it no longer than the pool does
 
 
 def _waiting(pool: Any) -> set[int]:
