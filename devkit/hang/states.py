@@ -84,6 +84,11 @@ class State:
     def waits_for_others(self) -> bool:
         return self.doing in ("collective", "meeting", "ray") or bool(self.asks)
 
+    @property
+    def is_late(self) -> bool:
+        """Whether it did not answer this time, as it did before: that is no sign of work."""
+        return self.doing in ("silent", "unreachable") and self.moved
+
 
 def state_of(before: ProcessFacts | None, now: ProcessFacts, seconds: float) -> State:
     """`before` is the same process in the earlier sample, `seconds` before; None if it was not there."""
