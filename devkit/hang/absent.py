@@ -1,7 +1,7 @@
 """Who has failed before, and may be the one that others wait for. Pure.
 
 Ray is silent about an error that nobody asks for while others wait. Where not all have come, one of their class that
-has raised and has nothing to do since, or is gone, is the likely one; of ranks only it is known.
+has raised and has nothing to do, or is gone, is the likely one; of ranks only it is known.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FOR_OTHERS = ("Barrier", "Condition", "Event")  # what a process waits at for o
 
 
 class Failed(NamedTuple):
-    """A process that has raised, and does nothing since."""
+    """A process that has raised, and does nothing now: what it has done in between is not known."""
 
     crash: CrashFacts
     state: State | None  # None: it is gone
@@ -36,7 +36,7 @@ class Failed(NamedTuple):
 
     def raised(self, now: float) -> str:
         ago = words.span(max(0.0, now - self.crash.time))
-        since = ", and is gone" if self.state is None else ", and has been idle since"
+        since = ", and is gone" if self.state is None else ", and is idle now"
         return f"{self.name} raised {self.crash.said}{words.at_frame(self.crash.at)} {ago} ago{since}"
 
     @property
@@ -57,13 +57,19 @@ def of_meeting(case: Case, found: Verdict, there: Sequence[State], missing: Coll
     each = next((each for each in failed if each.crash.rank in missing), next(iter(failed), None))
     if each is None:
         return found
-    sure = each.crash.rank in missing and len({state.facts.role for state in there}) == 1
+    sure = each.crash.rank in missing and _counts_alike(there)
     evidence = (words.crash(each.crash), *found.evidence)
     if sure:
         raised = f"{each.name} raised {each.crash.said}{words.at_frame(each.crash.at)}, and {found.sentence}"
         return replace(found, kind="raised", sentence=raised, culprit=each.culprit, evidence=evidence)
     text = f"{each.raised(case.now.time)}: it may be one that is missing; {found.sentence}"
     return replace(found, sentence=text, evidence=evidence)
+
+
+def _counts_alike(there: Sequence[State]) -> bool:
+    """Whether their ranks in that meeting are those that they are known by: a smaller group counts anew."""
+    one_role = len({state.facts.role for state in there}) == 1
+    return one_role and all(state.facts.call.get("rank") == state.facts.rank for state in there)
 
 
 def of_standing(case: Case, first: State, waiters: Sequence[State]) -> Failed | None:

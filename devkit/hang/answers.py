@@ -94,6 +94,7 @@ def read_process(document: Document) -> ProcessFacts:
         method_groups=dict(_values(facts.get("method_groups") or {})),
         stopped=bool(facts.get("stops")),
         parent=int(who.get("parent") or 0),
+        age=None if facts.get("age") is None else float(facts["age"]),
         orphaned=bool(facts.get("orphaned")),
         fork=_fork(facts.get("forked")),
         command=str(document.get("command") or ""),

@@ -128,6 +128,8 @@ def _late(case: Case, state: State, found: Stuck, since: str, evidence: tuple[st
         kind, text = "unreachable", f"{name} {words.lost(state)}; {since}"
     elif state.doing == "silent" and not state.moved:
         kind, text = "silent", f"{name} does not respond: a call seems to hold its Python (the GIL){at}; {since}"
+    elif state.is_late:
+        kind, text, decided = "moves", f"cannot tell: {name} {words.LATE}, and {since}", False
     elif state.doing == "io":
         kind, text = "io", f"{name} waits {words.io(state)}{at}{ends.follow(case, state)}; {since}"
     elif _is_at_work(case, state):

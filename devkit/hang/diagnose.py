@@ -141,7 +141,7 @@ _NO_END = "no step and no collective has ended meanwhile; if that stays so, what
 
 
 def _moving(case: Case) -> Verdict | None:
-    answered = [state for state in case.states if not starved.is_late(state)]
+    answered = [state for state in case.states if not state.is_late]
     busy = [
         state
         for state in answered

@@ -254,6 +254,8 @@ def _is_one(own: str, address: str, node_ip: str) -> bool:
 
 
 def _does(state: State) -> str:
+    if state.is_late:
+        return words.LATE
     if state.moved or state.doing == "busy":
         return "is working"
     if state.doing == "io":

@@ -276,6 +276,7 @@ class ProcessFacts:
     method_groups: Mapping[str, str] = field(default_factory=dict)  # the concurrency groups of those, by their names
     stopped: bool = False  # by a debugger
     parent: int = 0  # pid of the process of the job that it descends from; 0: of none
+    age: float | None = None  # of a child: seconds since it was begun, where that is known
     orphaned: bool = False  # who started it, a shell for one, has ended
     fork: Fork | None = None  # it was forked, and has executed no other program since
     command: str = ""  # of another program

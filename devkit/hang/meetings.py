@@ -150,8 +150,11 @@ def _judge(case: Case, there: Sequence[State], waiting: Sequence[State]) -> Verd
     came = len(there) + len(through)
     frank = [state for state in peers if not (state.moved or state.doing == "busy")] if came < size else []
     if came < size and len(peers) > len(frank):
-        late = words.they([state for state in peers if state not in frank], "is", "are")
-        return Verdict("moves", f"no hang: {late} working, and {since}")
+        rest = [state for state in peers if state not in frank]
+        at_work = [state for state in rest if not state.is_late]
+        if not at_work:
+            return Verdict("moves", f"cannot tell: {words.named(rest)} {words.LATE}, and {since}", decided=False)
+        return Verdict("moves", f"no hang: {words.they(at_work, 'is', 'are')} working, and {since}")
     if frank:
         return replace(of_peers(case, frank, op, since), evidence=evidence, decided=decided)
     if came < size:

@@ -77,7 +77,7 @@ def _known(found: Lookup, actors: Sequence[NamedActor]) -> str:
         return f"there is one of that name in namespace {where}: {_pass(elsewhere[0])}"
     here = [each for each in actors if each.namespace == found.namespace]
     if same := [each for each in here if each.name == found.name]:
-        each = same[-1]
+        each = next((each for each in same if each.state != ENDED), same[-1])  # one may have had the name before
         return f"it is {each.state}" if each.state != ENDED else _ended(each)
     names = sorted({each.name for each in here if each.state != ENDED})
     if near := get_close_matches(found.name, names, 1):

@@ -93,7 +93,7 @@ class Swallowed(NamedTuple):
         each = self.caught
         times = "once" if each.count == 1 else f"{each.count} times"
         if self.is_kept:
-            kept = f"{words.at_frame(each.at)} and is kept by {self._keeper}"
+            kept = f"{words.at_frame(each.at)} and kept by {self._keeper}"
             return f"{words.name(self.state)}: {each.said} was raised {times}{kept}"
         by = f", caught{words.at_frame(each.by)}" if each.by != each.at else ""
         return f"{words.name(self.state)} has caught {each.said} {times}{words.at_frame(each.at)}{by}"

@@ -28,21 +28,16 @@ def verdict(case: Case) -> Verdict | None:
 
 def once(case: Case) -> Verdict | None:
     """Where nobody moves, and some answered before and not now: no sign of work, and a later look tells more."""
-    late = [each for each in case.states if is_late(each)]
+    late = [each for each in case.states if each.is_late]
     others = [each for each in case.states if each not in late]
     if not late or any(each.moved or each.doing == "busy" or each.works_beside for each in others):
         return None
-    text = f"cannot tell: {words.named(late)} did not answer in time, as where a machine is too busy; ask again"
+    text = f"cannot tell: {words.named(late)} {words.LATE}, as where a machine is too busy; ask again"
     return Verdict("moves", text, words.culprit(late[0]), None, words.waits(others), decided=False)
-
-
-def is_late(state: State) -> bool:
-    """Whether it answered before, and did not this time: that is no sign of work."""
-    return state.doing in ("silent", "unreachable") and state.moved
 
 
 def _is_mute(state: State) -> bool:
     return not state.facts.answers and state.facts.seen and state.doing in _MUTE
 
 
-__all__ = ["is_late", "once", "verdict"]
+__all__ = ["once", "verdict"]

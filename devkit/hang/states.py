@@ -34,6 +34,7 @@ BEGUN = "has begun a call, in no line of the program"
 BUSY_SHARE = 0.1  # of a core, between the two samples: more than that is computing, and no wait
 SHORT_TURN = 125e-6  # seconds on a core: beside busy ones, who looks around has 10 to 50 µs, who computes 300 and more
 MANY_TURNS = 10  # between the samples
+TOLD_SECONDS = 10.0  # that a sample may take
 BUSY_BYTES = 1 << 19  # a second: more than what Ray and we ourselves write
 IO_CALLS = frozenset(
     {
@@ -84,12 +85,16 @@ class State:
     def waits_for_others(self) -> bool:
         return self.doing in ("collective", "meeting", "ray") or bool(self.asks)
 
+    @property
+    def is_late(self) -> bool:
+        """Whether it did not answer this time, as it did before: that is no sign of work."""
+        return self.doing in ("silent", "unreachable") and self.moved
+
 
 def state_of(before: ProcessFacts | None, now: ProcessFacts, seconds: float) -> State:
     """`before` is the same process in the earlier sample, `seconds` before; None if it was not there."""
     advanced = before is not None and has_advanced(before, now)
-    # A process that is new and is idle yet is no sign of progress: Ray starts some in advance.
-    moved = advanced or _has_come_on(before, now) if before is not None else bool(now.stack.stack)
+    moved = advanced or _has_come_on(before, now) if before is not None else _is_new(now, seconds)
     state = State(now, "idle", moved, advanced, _place(now))
     if now.dead:
         return replace(state, doing="dead", moved=False)
@@ -111,6 +116,14 @@ def state_of(before: ProcessFacts | None, now: ProcessFacts, seconds: float) -> 
         if _is_for_others(waits, beside):
             return replace(waits, beside=", ".join(beside), works_beside=not _telling(now).isdisjoint(beside))
     return _waiting(state, computes, wants=_wants_to(before, now))
+
+
+def _is_new(now: ProcessFacts, seconds: float) -> bool:
+    """Whether it was begun between the samples, to do something.
+
+    One that is idle yet is no sign of progress: Ray starts some in advance. A child may have been there before, untold.
+    """
+    return bool(now.stack.stack) and (now.age is None or now.age < seconds + TOLD_SECONDS)
 
 
 def _wants_to(before: ProcessFacts | None, now: ProcessFacts) -> bool:

@@ -58,6 +58,8 @@ def _alone(case: Case, ends: Sequence[Transfer]) -> Verdict | None:
     evidence, decided = words.waits(case.states, chains.awaited(case)), case.decided(0.0)
     for one, other in known:
         since = f"{words.name(one.state)} waits in {one.op}{words.at(one.state)}"
+        if other.is_late:
+            return Verdict("moves", f"cannot tell: {words.name(other)} {words.LATE}, and {since}", decided=False)
         if other.moved or other.doing == "busy":
             return Verdict("moves", f"no hang: {words.name(other)} is working, and {since}")
         does = "receive" if one.op == SEND else "send"

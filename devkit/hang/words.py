@@ -29,6 +29,7 @@ DOES = {
     "collective": "is in a different collective",
     "meeting": "is creating a process group",
 }
+LATE = "did not answer in time"
 _MANY = {"sleeps": "sleep", "waits": "wait", "has": "have", "is": "are", "does": "do", "makes": "make"}
 PROGRAM_LINES = 4
 EVIDENCE_LINES = 12  # of waits; a job of 256 ranks has few kinds of them

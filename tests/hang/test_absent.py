@@ -50,6 +50,13 @@ def test_the_missing_rank_itself_is_blamed() -> None:
     assert anew.kind == "missing" and RAISED not in anew.sentence
 
 
+def test_a_smaller_group_counts_its_ranks_anew() -> None:
+    """Its rank 2 is not the process that is known as rank 2."""
+    inner = [driver(), meeting(0, "Engine", 4), meeting(1, "Engine", 5)]
+    found = verdict(inner, patience=1.0, crashes=[replace(CRASH, rank=2)])
+    assert found.kind == "missing" and "it may be one that is missing" in found.sentence, found.sentence
+
+
 def test_of_peers_that_do_not_come_the_one_that_raised_is_named() -> None:
     there = [driver(), meeting(0, "Engine", 0)]
     rest = [process(facts(rank, 0), rank, "Engine") for rank in (1, 2)]
@@ -75,7 +82,7 @@ def test_one_of_those_that_call_a_coordinator() -> None:
     idle = actor("d", role="Train")
     text = waiting("a threading.Condition to be notified", idle)
     assert text.startswith(
-        f"no progress: Train pid 3100 {RAISED} 32 s ago, and has been idle since: it may be one that the others wait "
+        f"no progress: Train pid 3100 {RAISED} 32 s ago, and is idle now: it may be one that the others wait "
         "for; Coordinator pid 3099 waits for a threading.Condition to be notified"
     ), text
     assert "another Train raised" in waiting("a threading.Barrier for 3, at which 2 have arrived")

@@ -742,7 +742,7 @@ def test_what_no_handler_has_caught_is_said_to_be_kept(case: str) -> None:
     known = {"caught": [{**row, "how": "kept"}], "ended": [failed] if unheard else []}
     found = verdict([driver(), process(facts(1, 42, **known), 1)], patience=1.0)
     place = "/job/train.py:12 in feed"
-    assert found.evidence[0] == f"Worker rank 1: KeyError: 'x' was raised {times} at {place} and is kept by {keeper}"
+    assert found.evidence[0] == f"Worker rank 1: KeyError: 'x' was raised {times} at {place} and kept by {keeper}"
     assert "caught" not in str(found)
     again = {**row, "count": 9, "seconds": 9.0, "ago": 0.1}
     found = verdict([driver(), process(facts(1, 42, caught=[again]), 1)], patience=1.0)
@@ -754,7 +754,7 @@ def test_of_a_future_that_may_have_been_asked_nothing_more_is_said() -> None:
     at = {"file": TRAIN, "line": 12, "function": "feed"}
     row = {"kind": "KeyError", "text": "'x'", "at": at, "by": POOLS, "count": 1, "seconds": 0.0, "ago": 60.0}
     found = verdict([driver(), process(facts(1, 42, caught=[row]), 1)], patience=1.0)
-    assert found.evidence[0].endswith("was raised once at /job/train.py:12 in feed and is kept by its Future")
+    assert found.evidence[0].endswith("was raised once at /job/train.py:12 in feed and kept by its Future")
 
 
 def test_what_is_caught_while_the_job_moves_is_evidence_and_no_news() -> None:
@@ -778,7 +778,7 @@ def test_what_is_kept_is_called_unasked_only_where_that_is_known(keeper: str, ho
     waits["facts"]["caught"][0] |= {"by": by, "how": how}
     found = verdict([driver(), waits], patience=1.0)
     raised = "KeyError: 'x' was raised 3 times at /job/train.py:12 in score"
-    assert found.evidence[0] == f"Worker rank 1: {raised} and is kept by {said}"
+    assert found.evidence[0] == f"Worker rank 1: {raised} and kept by {said}"
 
 
 @pytest.mark.parametrize("caught", [catching(2), catching(ago=60.0)], ids=["twice", "no more"])

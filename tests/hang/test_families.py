@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from devkit.debug.inworker.words import READERS_TURN, UNREAD
+from devkit.hang.records import Verdict
 from tests.hang.jobs import RAY, TRAIN, Document, driver, elsewhere, facts, in_collective, process, verdict
 
 PIPE = {"call_in": "read", "target": "a pipe"}
@@ -119,6 +120,18 @@ def test_a_child_that_was_late_with_its_first_answer_has_not_moved() -> None:
     assert "Ray does not work in a forked child" in sentence, sentence
     found = verdict([of, child(11, asks, of), driver()], [of, late, driver()], seconds=20.0)
     assert found.kind != "moves" and "working" not in found.sentence, found.sentence
+
+
+def test_a_child_that_was_there_before_and_is_told_only_now_is_not_new() -> None:
+    """Its parent had no time to tell of it. Of another one that is new, nothing else may tell that the job goes on."""
+    of = owner(call_in="poll")
+    asks = facts(None, 27, "Data.__iter__", inner=[(RAY, 1007, "Worker.get_objects"), (RAY, 3009, "get")])
+
+    def verdict_at(age: float) -> Verdict:
+        return verdict([of, driver()], [of, child(11, {**asks, "age": age}, of), driver()], seconds=12.0)
+
+    assert verdict_at(300.0).kind != "moves" and "working" not in verdict_at(300.0).sentence
+    assert verdict_at(3.0).kind == "moves"
 
 
 def test_children_that_wait_for_work_are_not_the_cause() -> None:

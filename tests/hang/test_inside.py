@@ -315,6 +315,20 @@ def _children() -> list[int]:
     return [int(child) for children in found for child in children]
 
 
+def test_what_a_program_that_looks_has_read_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel adds it to the process that has started it, once it has ended."""
+    spy = tmp_path / "py-spy"
+    spy.write_text(f"#!{sys.executable}\nfor _ in range(9): open('/dev/zero', 'rb').read(1_000_000)\nprint('[]')\n")
+    spy.chmod(0o755)
+    monkeypatch.setattr(stacks, "_find_py_spy", lambda: str(spy))
+    before = (kernel_view.process(os.getpid()) or {})["io"]
+    with costs.counted():
+        assert stacks.py_spy(os.getpid(), timeout=stretched(60)) == []
+    assert abs((kernel_view.process(os.getpid()) or {})["io"] - before) < 300_000
+    subprocess.run([str(spy)], stdout=subprocess.DEVNULL, check=True)
+    assert (kernel_view.process(os.getpid()) or {})["io"] - before > 9_000_000, "one of the program's does"
+
+
 def test_what_rays_daemons_compute_does_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nor what is started by them: under `ray.init()` they and all workers are the driver's descendants."""
     daemon = tmp_path / "ray" / "dashboard" / "dashboard.py"

@@ -47,6 +47,9 @@ def test_what_is_known_of_the_name() -> None:
     assert told(named=(dead,)).sentence.endswith("there was one, a Store, and it is dead")
     dropped = replace(dead, why="its last handle was dropped")
     assert told(named=(dropped,)).sentence.endswith("a Store, and it is dead: its last handle was dropped")
+    anew = replace(dead, state="PENDING_CREATION")
+    for both in ((anew, dropped), (dropped, anew)):  # in whichever order Ray's table has them
+        assert told(named=both).sentence.endswith("it is PENDING_CREATION")
     near = replace(ELSEWHERE, name="stores", namespace="mine")
     assert told(named=(near,)).sentence.endswith("there is none, but one called 'stores'")
     assert told(named=()).sentence.endswith("there is none; named actors there: none")

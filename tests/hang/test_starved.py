@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.hang.jobs import RAY, TRAIN, driver, facts, frames, process, verdict
+from tests.hang.jobs import RAY, TRAIN, driver, elsewhere, facts, frames, in_collective, process, verdict
 
 Document = dict[str, Any]
 HOLDS = [{"name": "MainThread", "frames": frames((TRAIN, 45, "hold"))}]
@@ -67,6 +67,23 @@ def test_a_process_that_nobody_can_see_any_more_does_not_work() -> None:
     found = verdict([driver(), process(facts(1, 45), 1)], [driver(), process(None, 1)])
     assert found.sentence.startswith("cannot tell: Worker rank 1 did not answer in time"), found.sentence
     assert (found.hang, found.decided) == (False, False)
+
+
+def test_a_rank_that_does_not_answer_once_is_not_called_slow() -> None:
+    """Given others that have waited for it in a collective, for long."""
+    there = [in_collective(rank, 3, age=60.0) for rank in (0, 2)]
+    reads = elsewhere(1, 3, 45, call_in="read", target="a pipe")
+    for late in (mute(1, HOLDS), process(None, 1)):
+        found = verdict([driver(), *there, reads], [driver(), *there, late])
+        assert (found.hang, found.decided) == (False, False)
+        assert found.sentence.startswith("cannot tell: Worker rank 1 did not answer in time, and ranks 0,2 wait for it")
+
+
+def test_a_rank_that_does_not_answer_once_is_not_at_work_while_others_meet() -> None:
+    meets = process(facts(0, 17, "join", call={"op": "init_process_group", "world_size": 2, "rank": 0}), 0)
+    found = verdict([driver(), meets, process(facts(1, 45), 1)], [driver(), meets, mute(1, HOLDS)])
+    assert found.sentence.startswith("cannot tell: Worker rank 1 did not answer in time, and Worker rank 0 waits in")
+    assert not found.decided
 
 
 ASYNC = "/v/lib/python3.11/site-packages/ray/_private/async_compat.py"

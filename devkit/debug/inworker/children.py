@@ -78,6 +78,8 @@ def _document(pid: int, is_fork: bool, facts: Document | None) -> Document | Non
         return None
     known = facts or {"time": time.time(), "threads": [], "forked": {"at": None} if is_fork else None}
     outside = {"process": process, "main": kernel_view.thread(pid, pid), "connected": connected.of_process(pid)}
+    if age := _age(pid):
+        known = {**known, "age": round(age, 2)}
     return {"pid": pid, "command": command, "facts": {**known, **outside}}
 
 

@@ -65,14 +65,19 @@ def bytes_in(path: str) -> int:
         return 0
 
 
-@contextmanager
-def our_child(pid: int) -> Iterator[None]:
-    """A process that this one has started for us meanwhile: py-spy, for one."""
+def add_bytes(count: int) -> None:
+    """What a program that looks for us has read and written, before the kernel adds it to this process."""
+    global _bytes
+    _bytes += count
+
+
+def add_child(pid: int) -> None:
+    """A process that this one has started for us."""
     _children.add(pid)
-    try:
-        yield
-    finally:
-        _children.discard(pid)
+
+
+def remove_child(pid: int) -> None:
+    _children.discard(pid)
 
 
 def is_our_child(pid: int) -> bool:

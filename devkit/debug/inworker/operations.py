@@ -71,6 +71,7 @@ def stacks(agent: Any, _document: Document) -> Document:
     return {"threads": all_threads(), "task": task_function(), "call": call}
 
 
+@costs.counted()
 def spy(agent: Any, document: Document) -> Document:
     """The stacks of a neighbour, and where they are wanted the statements at which it stands, with variables.
 
@@ -105,6 +106,7 @@ def children(_agent: Any, document: Document) -> Document:
     return {"count": count()} if document.get("count") else {"children": look()}
 
 
+@costs.counted()
 def look(agent: Any, document: Document) -> Document:
     """What the kernel knows of a neighbour that does not answer itself, and what others may wait for that it has."""
     from . import connected

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-from . import costs
 from .lastwords import last_words
 from .sources import is_users
 
@@ -212,15 +211,14 @@ def with_statements(pid: int, timeout: float = 10.0) -> tuple[list[Thread], list
 def _dumped(pid: int, options: list[str], timeout: float) -> bytes:
     import subprocess
 
+    from .spies import Spy
+
     program = _find_py_spy()
     if program is None:
         raise NoPySpyError("py-spy is not installed with this Python, nor on PATH")
     command = [program, "dump", "--json", "--pid", str(pid), *options]
     pipe = subprocess.PIPE
-    with (
-        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe) as child,
-        costs.our_child(child.pid),
-    ):
+    with Spy(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe) as child:
         _let_trace(pid, child.pid)
         try:
             output, errors = child.communicate(timeout=timeout)
