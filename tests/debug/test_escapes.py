@@ -49,12 +49,27 @@ def takes() -> float:
     return 1.0
 
 
+def gives() -> Callable[[], None]:
+    try:
+
+        def later() -> None:
+            sys.exit(1)
+
+        return later
+    except Exception:  # noqa: BLE001 - around the text of the function, and not around its call
+        return leaves
+
+
 def cleans() -> float:
     try:
         return passes()
     except:
         print("cleaned")
         raise
+
+
+def test_a_handler_around_the_text_of_a_function_has_let_nothing_pass() -> None:
+    assert said(gives()) == []
 
 
 def test_a_handler_lets_pass_what_is_no_exception() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from devkit.debug.inworker import training
+from devkit.debug.inworker import optimizer_steps, training
 from tests.debug.optimizers import said, watched
 from tests.debug.usual_training import ROWS, USUAL, Net, Own, both_steps, train
 
@@ -55,6 +55,51 @@ def test_gradients_that_are_cleared_before_the_step(capfd: pytest.CaptureFixture
         told
         == f"{fact(made)}; backward() at {HERE}:{at} gives them some, which are cleared before it, as by zero_grad()"
     )
+
+
+def test_the_pass_that_gives_them_is_named_and_not_the_last_one(capfd: pytest.CaptureFixture[str]) -> None:
+    model, critic = Net(), Net()
+    optimizer, made = torch.optim.AdamW(model.parameters()), line()
+    for _ in range(5):
+        model(ROWS).square().mean().backward()
+        at = line() - 1
+        optimizer.zero_grad()
+        critic(ROWS).square().mean().backward()
+        optimizer.step()
+    [told] = said(capfd)
+    assert f"{fact(made)}; backward() at {HERE}:{at} gives them some" in told
+
+
+def test_gradients_that_a_hook_of_the_step_brings(capfd: pytest.CaptureFixture[str]) -> None:
+    model, kept = nn.Linear(3, 2, bias=False), []
+
+    def keep(parameter: Any) -> None:
+        kept.append(parameter.grad)
+        parameter.grad = None
+
+    def bring(*_step: Any) -> None:
+        model.weight.grad = kept.pop()
+
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model.weight.register_post_accumulate_grad_hook(keep)
+    optimizer.register_step_pre_hook(bring)
+    optimizer.register_step_post_hook(lambda *_: optimizer.zero_grad())
+    before = model.weight.detach().clone()
+    for _ in range(6):
+        model(ROWS).square().mean().backward()
+        optimizer.step()
+    assert said(capfd) == [] and not torch.equal(before, model.weight)
+
+
+def test_a_backward_pass_goes_on_where_another_thread_begins_to_train(monkeypatch: pytest.MonkeyPatch) -> None:
+    def changed() -> Iterator[Any]:
+        yield from ()
+        raise RuntimeError("Set changed size during iteration")
+
+    monkeypatch.setattr(optimizer_steps.passes, "listeners", type("Listeners", (), {"__iter__": lambda _: changed()})())
+    model = Net()
+    model(ROWS).sum().backward()
+    assert model.head.bias.grad is not None
 
 
 def test_a_loss_that_was_made_anew(capfd: pytest.CaptureFixture[str]) -> None:

@@ -69,6 +69,26 @@ def test_between_two_looks_it_is_said_when_they_were_finite(
     assert told.startswith("after optimizer.step() number 100, 4 of the 4") and "NaN; after step 64 all were" in told
 
 
+def test_of_some_that_are_not_looked_at_or_were_infinite_before(capfd: pytest.CaptureFixture[str]) -> None:
+    weight, mask = nn.Parameter(torch.ones(2)), nn.Parameter(torch.tensor([0.0, float("-inf")]))
+    pair, rows = nn.Parameter(torch.ones(2, dtype=torch.complex64)), nn.Embedding(4, 2, sparse=True)
+    optimizer = torch.optim.SGD([weight, rows.weight, mask, pair], lr=0.1)
+    ((weight * float("inf")).sum() + (rows(torch.tensor([1])) * float("inf")).sum()).backward()
+    optimizer.step()
+    [told] = said(capfd)
+    assert "number 1, at least 2 of the 4 parameters" in told
+    assert told.endswith("before it these were finite; the gradients of at least 1 of them are not finite either")
+
+
+def test_gradients_that_are_not_looked_at_are_not_called_finite(capfd: pytest.CaptureFixture[str]) -> None:
+    weight, rows = nn.Parameter(torch.ones(2)), nn.Embedding(4, 2, sparse=True)
+    optimizer = torch.optim.SGD([weight, rows.weight], lr=1e38)
+    ((weight * 1e3).sum() + (rows(torch.tensor([1])) * float("inf")).sum()).backward()
+    optimizer.step()
+    [told] = said(capfd)
+    assert told.endswith("have values that are infinite; before it all were finite")
+
+
 def test_a_rate_that_is_too_large(capfd: pytest.CaptureFixture[str]) -> None:
     weight = nn.Parameter(torch.ones(2))
     optimizer = torch.optim.SGD([weight], lr=1e38)

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, DistributedSampler  # noqa: E402
 from torch.utils.data import dataloader as torch_dataloader  # noqa: E402
 
 HERE = Path(__file__).name
-TOLD = "DistributedSampler.set_epoch was never called: the second epoch of this loop had the order of the first"
+TOLD = "set_epoch was not called on its DistributedSampler: this epoch had the same order as the one before"
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from .line_warnings import once
-from .optimizer_steps import Seen, Watcher, parameters, passes, site
+from .optimizer_steps import Seen, Watcher, named_pass, parameters, passes, site
 
 STEPS = 4  # one after the other, between which nothing was cleared
 MOST = 20  # steps that are looked at
@@ -128,7 +128,7 @@ class AddingUp(Watcher):
     def _told(self) -> str:
         return (
             f"the gradients of {self._known.named()} add up: they were never cleared between its last {STEPS} steps, "
-            f"and backward() at {self._at} has added to those of all of them (is zero_grad() missing?)"
+            f"and {named_pass(self._at)} has added to those of all of them (is zero_grad() missing?)"
         )
 
 

@@ -14,7 +14,6 @@ from .lineage import Place
 from .sources import is_users
 from .waits import is_async_actor
 
-_CATCHES_ALL = frozenset({"BaseException"})
 _RUNS_ALREADY = ("cannot be called from a running event loop", "This event loop is already running")
 _NAMED = 2  # methods
 
@@ -35,7 +34,8 @@ def _handlers(error: BaseException, places: Iterable[Place]) -> Iterator[str]:
     names = {each.__name__ for each in type(error).__mro__}
     for frame, line in places:
         _, tree = tree_of(frame.f_code.co_filename)
-        around = [each for each in tries_of(tree) if _holds(each, line)] if tree else []
+        first = frame.f_code.co_firstlineno  # what is around the function was left before it was called
+        around = [each for each in tries_of(tree) if each.lineno >= first and _holds(each, line)] if tree else []
         for tried in sorted(around, key=lambda each: -each.lineno):
             kinds = [(handler, set(_kinds(handler))) for handler in tried.handlers]
             if any(not found or found & names for _, found in kinds):

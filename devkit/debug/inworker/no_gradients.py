@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from .line_warnings import once
-from .optimizer_steps import Seen, Watcher, others, parameters, passes, site
+from .optimizer_steps import Seen, Watcher, named_pass, others, parameters, passes, site
 from .stacks import users_lines
 from .torch_modules import Alive, Orphans, look
 from .words import warn
@@ -82,7 +82,7 @@ class NoGradients(Watcher):
         self._first: list[weakref.ref[Any]] = []  # parameters
         self._has_come = False  # a gradient, by the backward passes since the last step
         self._came = 0  # before how many steps
-        self._at = ""  # the last backward pass
+        self._at = self._giver = ""  # the last backward pass, and the last one that gave some
         self._end: _End | None = None
         self._claims: list[_Claim] = []  # until the next step
         self._judged = 0  # after so many steps
@@ -117,9 +117,10 @@ class NoGradients(Watcher):
         self._look_ahead(optimizer, never)
 
     def backward_ended(self) -> None:
-        parameters_now = [each for each in (ref() for ref in self._first) if each is not None]
-        self._has_come |= any(each.grad is not None for each in parameters_now)
         self._at = site()
+        parameters_now = [each for each in (ref() for ref in self._first) if each is not None]
+        if not self._has_come and any(each.grad is not None for each in parameters_now):
+            self._has_come, self._giver = True, self._at
 
     def _count(self) -> None:
         self._steps += passes.calls > self._calls
@@ -157,11 +158,12 @@ class NoGradients(Watcher):
             f"parameters of {self._known.named()} has a gradient when it steps"
         )
         if self._came and self._came >= self._steps - 1:
-            cleared = f"backward() at {self._at} gives them some, which are cleared before it, as by zero_grad()"
+            giver = named_pass(self._giver)
+            cleared = f"{giver} gives them some, which are cleared before it, as by zero_grad()"
             return [_Claim(f"{fact}; {cleared}")]
         if self._graphs == passes.of_graphs:
             made_anew = "a tensor that no operation has made (torch.tensor(...) and detach() give such)"
-            return [_Claim(f"{fact}; backward() at {self._at} is called on {made_anew}, and reaches no parameter")]
+            return [_Claim(f"{fact}; {named_pass(self._at)} is called on {made_anew}, and reaches no parameter")]
         alive = _look()
         is_owned = any(id(each) in alive.owned for each in dead)
         gone = "" if is_owned else ", and its own are in no module"

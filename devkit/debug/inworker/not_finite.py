@@ -45,22 +45,24 @@ class NotFinite(Watcher):
         bad = [each for each in parameters(optimizer) if id(each) in finite and _is_finite(each) is False]
         if bad:
             self.is_over = True
-            once(f"not finite {self._known.made}", self._told(bad, len(finite)), 1)
+            once(f"not finite {self._known.made}", self._told(bad, parameters(optimizer)), 1)
         self._last = step
         self._spent += time.perf_counter() - now
 
-    def _told(self, bad: list[Any], total: int) -> str:
-        gradients = [_is_finite(each.grad) for each in bad if each.grad is not None]
-        since = f"after step {self._last} all were finite" if self._last else "before it all were finite"
-        wrong = gradients.count(False)
-        reason = (
-            f"the gradients of {wrong} of them are not finite either"
-            if wrong
-            else "their gradients are finite" * bool(gradients)
-        )
+    def _told(self, bad: list[Any], every: list[Any]) -> str:
+        gradients = [None if each.grad is None else _is_finite(each.grad) for each in bad]
+        is_whole = all(id(each) in (self._finite or ()) for each in every)  # others were not looked at, or not finite
+        least, were = ("", "all were") if is_whole else ("at least ", "these were")
+        since = f"after step {self._last} {were} finite" if self._last else f"before it {were} finite"
+        reason = ""
+        if wrong := gradients.count(False):
+            known = "at least " * (None in gradients)
+            reason = f"; the gradients of {known}{wrong} of them are not finite either"
+        elif all(gradients):
+            reason = "; their gradients are finite"
         return (
-            f"after optimizer.step() number {self._known.steps}, {len(bad)} of the {total} parameters of "
-            f"{self._known.named()} have values that are {_kind(bad)}; {since}{'; ' * bool(reason)}{reason}"
+            f"after optimizer.step() number {self._known.steps}, {least}{len(bad)} of the {len(every)} parameters of "
+            f"{self._known.named()} have values that are {_kind(bad)}; {since}{reason}"
         )
 
 

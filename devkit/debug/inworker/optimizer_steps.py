@@ -98,6 +98,11 @@ def site(depth: int = 1) -> str:
     return f"{os.path.basename(at['file'])}:{at['line']}" if at else ""
 
 
+def named_pass(at: str) -> str:
+    """A backward pass, as it is called in a sentence; `at` is its `site`, which a library's thread has none of."""
+    return f"backward() at {at}" if at else "backward()"
+
+
 def _watch_optimizers(module: Any) -> None:
     torch = sys.modules["torch"]
     kind = module.Optimizer
@@ -129,10 +134,12 @@ def _watch_optimizers(module: Any) -> None:
 def _before(optimizer: Any) -> None:
     with suppress(Exception):  # nothing of ours is worth a step of the program
         known = seen(optimizer)
+        is_others = not is_torchs(optimizer) or optimizer._optimizer_step_pre_hooks  # which may bring the gradients
+        if is_others and known not in others:
+            others.add(known)
+            known.watchers = []
         if known.watchers is None:
-            known.watchers = [each(known) for each in _kinds] if is_torchs(optimizer) else []
-            if not known.watchers:
-                others.add(known)
+            known.watchers = [each(known) for each in _kinds]
         if known.watchers:
             known.watchers = [each for each in known.watchers if not each.is_over]
             known.steps += 1
@@ -171,13 +178,18 @@ def _watch_backward(module: Any) -> None:
             passes.not_finite += 1
         if not passes.listeners:
             return original(tensors, *arguments, **options)
-        _all(list(passes.listeners), "backward_begins")
+        _listen("backward_begins")
         result = original(tensors, *arguments, **options)
-        _all(list(passes.listeners), "backward_ended")
+        _listen("backward_ended")
         return result
 
     setattr(backward, _MARK, True)
     module.backward = backward
+
+
+def _listen(what: str) -> None:
+    with suppress(RuntimeError):  # another thread's optimizer begins to listen meanwhile
+        _all(list(passes.listeners), what)
 
 
 def _is_leaf(tensors: Any) -> bool:
@@ -198,4 +210,16 @@ def _is_not_finite(torch: Any, loss: Any) -> bool:
     return False
 
 
-__all__ = ["Passes", "Seen", "Watcher", "is_torchs", "others", "parameters", "passes", "seen", "site", "watch"]
+__all__ = [
+    "Passes",
+    "Seen",
+    "Watcher",
+    "is_torchs",
+    "named_pass",
+    "others",
+    "parameters",
+    "passes",
+    "seen",
+    "site",
+    "watch",
+]

@@ -87,7 +87,7 @@ def _ended(iterator: Any) -> None:
     lines = tuple((str(each["file"]), int(each["line"])) for each in islice(users_lines(sys._getframe(1)), DEPTH))
     epoch = _Epoch(sampler.epoch, sampler.seed, len(sampler.dataset), lines)
     if _last.get(sampler) == epoch:
-        text = "DistributedSampler.set_epoch was never called: the second epoch of this loop had the order of the first"
+        text = "set_epoch was not called on its DistributedSampler: this epoch had the same order as the one before"
         once("set_epoch", text, 1)
     _last[sampler] = epoch
 
