@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -327,6 +328,42 @@ def test_what_a_program_that_looks_has_read_does_not_count(tmp_path: Path, monke
     assert abs((kernel_view.process(os.getpid()) or {})["io"] - before) < 300_000
     subprocess.run([str(spy)], stdout=subprocess.DEVNULL, check=True)
     assert (kernel_view.process(os.getpid()) or {})["io"] - before > 9_000_000, "one of the program's does"
+
+
+ASKED = """
+import json, os, select, signal, sys, time
+sys.path.insert(0, sys.argv[1])
+from devkit.debug.inworker import children, costs, forked, kernel_view, progress
+class Agent:
+    _stops = None
+    def caught(self): return []
+with costs.counted(): progress.facts(Agent())
+def facts(): return {**progress.facts(Agent()), "more": [len(os.read(zeros, 2_000_000)), sum(range(2_000_000))]}
+forked.prepare(facts)
+zeros = os.open("/dev/zero", os.O_RDONLY)
+born = os.fork()
+if not born:
+    while True: select.select([], [], [], 600)
+time.sleep(1)
+seen = [(children.look(), kernel_view.process(os.getpid()), kernel_view.process(born)) for _ in range(6)]
+os.kill(born, signal.SIGKILL)
+print(json.dumps({
+    "answers": ["more" in found[0]["facts"] for found, _, _ in seen],
+    "seconds": [own["children_cpu"] for _, own, _ in seen],
+    "bytes": [its["io"] for _, _, its in seen],
+}))
+"""
+
+
+def test_what_it_costs_a_forked_child_to_be_asked_does_not_count() -> None:
+    """There may be many of them, and each is asked at each look."""
+    command = [sys.executable, "-c", ASKED, str(Path(__file__).parents[2])]
+    told = json.loads(subprocess.check_output(command, timeout=stretched(120)))
+    seen = [number for number, answers in enumerate(told["answers"]) if answers]
+    assert len(seen) > 3, told
+    first, last = seen[0], seen[-1]
+    assert abs(told["seconds"][last] - told["seconds"][first]) < 0.1, told
+    assert abs(told["bytes"][last] - told["bytes"][first]) < 500_000, told
 
 
 def test_what_rays_daemons_compute_does_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

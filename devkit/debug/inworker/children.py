@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from . import connected, dumping, forked, kernel_view, offering
+from . import connected, costs, dumping, forked, kernel_view, offering
 from .locks import holders
 from .stacks import PySpyError, Thread, with_statements
 
@@ -58,6 +58,8 @@ def look() -> list[Document]:
     with _asking:
         forks = [pid for pid in found if _is_fork(pid)]
         answers = _ask([pid for pid in forks if _hears(pid)])
+        for pid, facts in answers.items():
+            costs.note_asked(pid, *facts.pop("costs", (0.0, 0)))
         end = time.monotonic() + SEEN_SECONDS
         mute = [pid for pid in forks if pid not in answers][:MOST_SEEN]
         answers.update({pid: _seen(pid, end) for pid in mute})

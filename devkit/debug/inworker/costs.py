@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ _seconds = 0.0
 _bytes = 0
 _begun: dict[int, tuple[float, int]] = {}  # by thread that looks: what it had computed and moved before
 _children: set[int] = set()
+_asked: dict[int, tuple[float, int]] = {}  # forked children
 
 
 @contextmanager
@@ -71,6 +73,16 @@ def add_bytes(count: int) -> None:
     _bytes += count
 
 
+def note_asked(pid: int, computed: float, read: int) -> None:
+    """What it has cost a forked child until now to be asked, as it says."""
+    _asked[pid] = computed, read
+
+
+def of_asked(pid: int) -> tuple[float, int]:
+    """Seconds, and bytes."""
+    return _asked.get(pid, (0.0, 0))
+
+
 def add_child(pid: int) -> None:
     """A process that this one has started for us."""
     _children.add(pid)
@@ -82,3 +94,15 @@ def remove_child(pid: int) -> None:
 
 def is_our_child(pid: int) -> bool:
     return pid in _children
+
+
+def _born() -> None:
+    """In a forked child: what its parent has spent is not its own."""
+    global _seconds, _bytes
+    _seconds, _bytes = 0.0, 0
+    for known in (_begun, _children, _asked):
+        known.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_born)

@@ -19,7 +19,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
-from . import offering, threads
+from . import costs, offering, threads
 from .stacks import users_lines
 
 Document = dict[str, Any]
@@ -105,7 +105,9 @@ def _answer(starter: int) -> None:
         time.sleep(0.001)
     if _facts is None:
         return
-    text = json.dumps({"pid": os.getpid(), "facts": _facts()})
+    with costs.counted():
+        facts = {**_facts(), "costs": [costs.seconds(), costs.moved()]}
+        text = json.dumps({"pid": os.getpid(), "facts": facts})
     with suppress(OSError):
         if is_box(os.readlink(f"/proc/self/fd/{box}")):  # else the program has closed it
             os.write(box, f"{text}\n".encode())

@@ -72,10 +72,11 @@ def _seconds_without_agent(pid: int) -> float:
 
 
 def _moved(pid: int) -> int:
-    """Bytes; of this process without what looks at it have read and written: the tables of a busy host have megabytes,
-    and so may what py-spy tells of children.
+    """Bytes, without those that were read and written to look at it: the tables of a busy host have megabytes, and so
+    may what py-spy tells of children.
     """
-    return costs.bytes_in(f"/proc/{pid}/io") - (costs.moved() if pid == os.getpid() else 0)
+    ours = costs.moved() if pid == os.getpid() else costs.of_asked(pid)[1]
+    return costs.bytes_in(f"/proc/{pid}/io") - ours
 
 
 def thread(tid: int, pid: int | str = "self") -> Document:
@@ -220,7 +221,7 @@ def _seconds_of_child(pid: int) -> float | None:
     with suppress(OSError):
         if any(text(f"/proc/{pid}/task/{tid}/comm").startswith(PREFIX) for tid in os.listdir(f"/proc/{pid}/task")):
             return _seconds_without_agent(pid)
-    return None if stat is None else _seconds(stat)
+    return None if stat is None else _seconds(stat) - costs.of_asked(pid)[0]
 
 
 def is_rays(pid: str) -> bool:
