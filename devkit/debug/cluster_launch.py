@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from devkit.debug import gcs, processes, state
+from devkit.debug.address import noted_address, temporary_folder
 from devkit.debug.gcs import GcsAddress
 from devkit.debug.node_parts import Parts, last_words
 from devkit.debug.ray_start import ClusterOptions, Plan
@@ -25,6 +26,8 @@ _ERROR = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception)\b.*", re.MULTILINE)  # t
 _FAILED = " failed with the following error:"  # Ray's words, after which the traceback comes
 LOOK_S = 0.1  # between two looks at a cluster that comes up
 ENDING_S = 3.0  # between the end of what a `ray start` that fails has started, and its own
+NOTE_S = 5.0  # for `ray start` to note an address when its node is alive; it takes some hundredths
+TEMP_DIR = "--temp-dir="
 LEAVING_S = 3.0  # all nodes of a cluster have the same deadline: who is gone so shortly before it was there
 
 
@@ -58,6 +61,7 @@ class Launch:
         self._is_own = is_own
         self._children: list[subprocess.Popen[bytes]] = []
         self._parts: list[Parts] = []
+        self._noted_by = 0.0  # a moment; 0: the nodes are not there yet
 
     def start_all(self, deadline: float) -> None:
         """Workers as soon as the head's GCS listens."""
@@ -84,7 +88,7 @@ class Launch:
             if before and (leaving or not there):  # a head that leaves still answers
                 return before
             lacking = missing_nodes(len(self._plan.commands), self.own(found))
-            lacking = lacking or missing_nodes(self._options.wait_for, found)
+            lacking = lacking or missing_nodes(self._options.wait_for, found) or self._missing_note(deadline)
             before, most = (lacking or "") if there else "", len(found)
             return lacking
 
@@ -109,6 +113,17 @@ class Launch:
     def _missing_gcs(self) -> str | None:
         where = GcsAddress(self._options.node_ip or "127.0.0.1", self._plan.port)
         return None if gcs.is_up(where, 1.0) else f"the GCS at {where}"
+
+    def _missing_note(self, deadline: float) -> str | None:
+        """What `ray.init()` finds this cluster by: `ray start` writes it down when its node is alive already.
+
+        It is waited for, and done without: another Ray may have another place for it.
+        """
+        self._noted_by = self._noted_by or min(time.monotonic() + NOTE_S, deadline - LOOK_S)
+        folder = next((word.partition("=")[2] for word in self._plan.commands[0] if word.startswith(TEMP_DIR)), "")
+        noted = noted_address(Path(folder) if folder else temporary_folder(self._environment))
+        there = noted is not None and noted.port == GcsAddress.parse(self.cluster.gcs_address).port
+        return None if there or time.monotonic() > self._noted_by else "Ray's note of its address on this machine"
 
     def _wait(self, missing: Callable[[], str | None], deadline: float) -> None:
         while what := missing():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from devkit.debug import cluster, cluster_launch, processes
+from devkit.debug.address import ADDRESS_FILE
 from devkit.debug.cluster_launch import RANK_LABEL, Launch
 from devkit.debug.ray_start import ClusterOptions, Plan
 from devkit.debug.rows import NodeRow
@@ -27,6 +29,7 @@ DEAD = NodeRow(node_id="c", node_ip="10.0.0.3", state="DEAD", labels={RANK_LABEL
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("DEVKIT_HOME", str(tmp_path))
+    (tmp_path / ADDRESS_FILE).write_text("10.0.0.1:6379")
     yield
     cluster.stop()
 
@@ -43,14 +46,15 @@ def launch(looks: Iterator[tuple[NodeRow, ...] | UnreachableError]) -> Launch:
         return last
 
     options = ClusterOptions(join="10.0.0.1:6379", wait_for=3, timeout=1)
-    plan = Plan(0, 0, ((sys.executable, "-c", "import time; time.sleep(600)"),), ({},), ())
+    folder = f"--temp-dir={os.environ['DEVKIT_HOME']}"
+    plan = Plan(0, 0, ((sys.executable, "-c", "import time; time.sleep(600)", folder),), ({},), ())
     state = ClusterState("joined", "10.0.0.1:6379", "", "distributed", "disabled", (), 0.0, machine=processes.machine())
     return Launch(options, plan, {}, state, look, lambda node: node.node_id == "b", lambda: None)
 
 
-def waited(*looks: tuple[NodeRow, ...] | UnreachableError) -> tuple[NodeRow, ...]:
+def waited(*looks: tuple[NodeRow, ...] | UnreachableError, seconds: float = 1.0) -> tuple[NodeRow, ...]:
     made = launch(iter(looks))
-    deadline = time.monotonic() + 1
+    deadline = time.monotonic() + seconds
     made.start_all(deadline)
     try:
         return made.wait_until_up(deadline)
@@ -61,7 +65,41 @@ def waited(*looks: tuple[NodeRow, ...] | UnreachableError) -> tuple[NodeRow, ...
 @pytest.mark.usefixtures("home")
 def test_it_waits_for_its_own_node_and_for_all() -> None:
     third = NodeRow(node_id="c", node_ip="10.0.0.3", state="ALIVE")
-    assert waited((HEAD,), (HEAD, OWN), (HEAD, OWN, third)) == (HEAD, OWN, third)
+    assert waited((HEAD,), (HEAD, OWN), (HEAD, OWN, third), seconds=stretched(20.0)) == (HEAD, OWN, third)
+
+
+@pytest.mark.usefixtures("home")
+def test_it_waits_until_a_program_finds_the_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ray start` notes the address when its node is alive: who starts a program at once finds no Ray before."""
+    third = NodeRow(node_id="c", node_ip="10.0.0.3", state="ALIVE")
+    note = tmp_path / ADDRESS_FILE
+    note.unlink()
+    looks = 0
+
+    def there() -> Iterator[tuple[NodeRow, ...]]:
+        nonlocal looks
+        yield HEAD, OWN, third
+        note.write_text("10.0.0.1:6379")
+        looks += 1
+        yield HEAD, OWN, third
+
+    monkeypatch.setattr(cluster_launch, "NOTE_S", 600.0)
+    made = launch(there())
+    deadline = time.monotonic() + stretched(20.0)
+    made.start_all(deadline)
+    try:
+        made.wait_until_up(deadline)
+    finally:
+        made.let_go()
+    assert looks == 1
+
+
+@pytest.mark.usefixtures("home")
+def test_a_ray_that_notes_no_address_is_up_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    third = NodeRow(node_id="c", node_ip="10.0.0.3", state="ALIVE")
+    (tmp_path / ADDRESS_FILE).unlink()
+    monkeypatch.setattr(cluster_launch, "NOTE_S", 0.1)
+    assert waited((HEAD, OWN, third), seconds=stretched(20.0)) == (HEAD, OWN, third)
 
 
 @pytest.mark.usefixtures("home")
