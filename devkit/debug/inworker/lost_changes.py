@@ -161,13 +161,13 @@ def _read_at(note: noticeboard.Document, file: str) -> tuple[str, int] | None:
 
 def _sentence(note: noticeboard.Document, value: Any) -> str:
     name = f"{note['owner']}.{note['name']}" if note["owner"] else note["name"]
-    count, entries = f"{note['count']:.12g}", note["entries"]
+    count, entries = f"{note['count']:.12g}", note["entries"]  # when that was told, which may not be the last
     if type(value) in NUMBERS:
-        here, there = "is 0", f"it is {count}"
+        here, there = "is 0", f"it was {count}"
     elif len(value) == 0:
-        here, there = "is empty", f"it has {entries} {'entry' if entries == 1 else 'entries'}"
+        here, there = "is empty", f"it had {entries} {'entry' if entries == 1 else 'entries'}"
     else:
-        here, there = "has nothing in its entries", f"{count} of {entries} have something"
+        here, there = "has nothing in its entries", f"{count} of {entries} had something"
     file, line = note["at"]
     at = f"{os.path.basename(file)}:{line}"
     return (
