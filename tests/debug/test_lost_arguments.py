@@ -7,7 +7,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -295,6 +295,16 @@ def test_a_tensor_that_a_task_fills(tmp_path: Path) -> None:
 def test_a_tensor_that_may_be_a_scratch_copy_says_nothing(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     assert said(tmp_path, FILLS.format(made="torch.ones(3)")) == []
+
+
+def test_another_function_of_the_same_name_is_another_one() -> None:
+    note = {"call": "fill", "at": ("/app/rewards/pool.py", 3)}
+    for module, is_it in (("rewards.pool", True), ("pool", True), ("rewards.queue", False), (None, True)):
+        descriptor = SimpleNamespace(module_name=module) if module else None
+        call = calls_made.Called(
+            "fill", 0.0, test_another_function_of_the_same_name_is_another_one.__code__, 1, b"", 0, descriptor
+        )
+        assert lost_arguments._is_of(call, note) is is_it, module
 
 
 @pytest.mark.ray

@@ -102,16 +102,16 @@ def test_a_dictionary_that_tasks_fill(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("made", "change", "there"),
     [
-        ("ROWS = []", "ROWS.append(1)", "has 1 entry"),
-        ("ROWS = []", "ROWS.extend([1, 2])", "has 2 entries"),
-        ("ROWS = set()", "ROWS.add(3)", "has 1 entry"),
+        ("ROWS = []", "ROWS.append(1)", "had 1 entry"),
+        ("ROWS = []", "ROWS.extend([1, 2])", "had 2 entries"),
+        ("ROWS = set()", "ROWS.add(3)", "had 1 entry"),
         ("ROWS = {'a': 0, 'b': 0.0}", "ROWS['a'] += 2", "1 of 2 had something"),
-        ("ROWS = []", "ROWS.extend([0, 1, 2])", "has 3 entries"),
-        ("from collections import defaultdict\nROWS = defaultdict(list)", "ROWS['a'].append(2)", "has 1 entry"),
-        ("from collections import Counter\nROWS = Counter()", "ROWS.update('ab')", "has 2 entries"),
-        ("ROWS = 0", "global ROWS; ROWS += 3", "is 3"),
-        ("ROWS = 0.0", "global ROWS; ROWS += 0.5", "is 0.5"),
-        ("ROWS = []", "global ROWS; ROWS += [1]", "has 1 entry"),
+        ("ROWS = []", "ROWS.extend([0, 1, 2])", "had 3 entries"),
+        ("from collections import defaultdict\nROWS = defaultdict(list)", "ROWS['a'].append(2)", "had 1 entry"),
+        ("from collections import Counter\nROWS = Counter()", "ROWS.update('ab')", "had 2 entries"),
+        ("ROWS = 0", "global ROWS; ROWS += 3", "was 3"),
+        ("ROWS = 0.0", "global ROWS; ROWS += 0.5", "was 0.5"),
+        ("ROWS = []", "global ROWS; ROWS += [1]", "had 1 entry"),
     ],
 )
 def test_all_ways_to_change_one(tmp_path: Path, made: str, change: str, there: str) -> None:

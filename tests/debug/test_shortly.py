@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
+import sys
+import threading
 
 import pytest
 
@@ -59,3 +62,26 @@ def test_a_loader_says_how_many_batches_it_has() -> None:
     loader = DataLoader(Rows(), batch_size=2)
     Rows.asked = 0
     assert told(loader) is None and Rows.asked == 0, "the program's own code has run"
+
+
+def test_a_dictionary_of_containers_that_another_thread_fills_is_told() -> None:
+    groups: dict[int, list[int]] = {number: [] for number in range(2000)}
+    over = threading.Event()
+
+    def fill() -> None:
+        for number in itertools.count(len(groups)):
+            if over.is_set():
+                return
+            groups[number] = []
+            del groups[number - 2000]
+
+    filler, interval = threading.Thread(target=fill), sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        filler.start()
+        for _ in range(200):
+            assert (told(groups) or "").startswith("dict of ")
+    finally:
+        over.set()
+        sys.setswitchinterval(interval)
+        filler.join()

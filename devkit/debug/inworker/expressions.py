@@ -222,11 +222,13 @@ def _keys(value: Any) -> str:
 
 def _sizes(groups: dict[Any, Any]) -> str:
     """How many there are in each of several containers, and in which one there are fewer or more than usual."""
-    if not 1 < len(groups) <= MOST_GROUPS or any(type(each) not in _CONTAINERS for each in groups.values()):
+    every = list(groups.items()) if 1 < len(groups) <= MOST_GROUPS else []  # in one step: other threads may change it
+    if not every or any(type(each) not in _CONTAINERS for _, each in every):
         return ""
-    sizes = Counter(map(len, groups.values()))
+    known = [(key, len(each)) for key, each in every]
+    sizes = Counter(size for _, size in known)
     [(usual, count), *_] = sizes.most_common(1)
-    odd = [(key, len(each)) for key, each in groups.items() if len(each) != usual]
+    odd = [(key, size) for key, size in known if size != usual]
     if not odd:
         return f": {usual} item{'s' * (usual != 1)} in each"
     if count <= 1 or len(odd) > ODD or any(type(key) not in _PLAIN for key, _ in odd):

@@ -216,7 +216,7 @@ def lost(notes: list[noticeboard.Document]) -> list[tuple[str, int, str]]:
     for note in notes:
         for call in calls_made.every():
             source = call.code.co_filename
-            if call.by or call.name != note["call"] or not is_users(source):
+            if call.by or not _is_of(call, note) or not is_users(source):
                 continue
             _, tree = tree_of(source)
             passed = Passed(note["kind"], note["position"], note["name"])
@@ -225,6 +225,13 @@ def lost(notes: list[noticeboard.Document]) -> list[tuple[str, int, str]]:
                 found.setdefault((source, read.line), _sentence(note, read.variable, passed_at))
                 break
     return [(*place, text) for place, text in found.items()]
+
+
+def _is_of(call: calls_made.Called, note: noticeboard.Document) -> bool:
+    """Whether a call is of the function that a worker tells of, and not of another file's with the same name."""
+    module, file = getattr(call.descriptor, "module_name", None), os.path.basename(note["at"][0])
+    is_there = module is None or module.rpartition(".")[2] == inspect.getmodulename(file) or file == "__init__.py"
+    return call.name == note["call"] and is_there
 
 
 def _sentence(note: noticeboard.Document, variable: str, passed_at: str) -> str:
