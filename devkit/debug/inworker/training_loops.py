@@ -1,0 +1,254 @@
+"""Which loops of a file train, by their text: what is called in them, and what they go through."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from .expressions import counts, nodes_of
+from .read_behind import inside
+
+RANGE, LOADER, NAMED, WHILE = (
+    "range",
+    "loader",
+    "named",
+    "while",
+)  # kinds of loops; of NAMED its value tells which it is
+
+Loops = ast.For | ast.While
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+# Of a name that code uses: where none is like this, its file need not be read.
+HINT = re.compile(r"train|backward|^(step|fit|learn|optimize|minimize|update)$|_step$|^update_|apply_gradient")
+_SURE = frozenset(
+    {"backward", "manual_backward", "learn", "fit", "optimize", "minimize", "apply_gradient", "apply_gradients"}
+)
+_STEP = re.compile(r"^(optim\w*|ppo|grpo|policy|actor|critic|learner|gradient|grad)_step$")
+_UPDATE = re.compile(
+    r"^update_(actor|critic|polic(y|ies)|models?|weights?|param(eter)?s?|networks?|agent|learner|minibatch|mini_batch)$"
+)
+_LEARNER = re.compile(
+    r"(agent|policy|actor|critic|learner|model|trainer|algo|algorithm|ppo|engine|_wg)$", re.IGNORECASE
+)
+_STEPPER = re.compile(r"(optim\w*|opt|engine|learner|trainer)$", re.IGNORECASE)
+_ASKING = frozenset({"get", "is", "has", "log", "print", "load", "make", "build", "set", "init", "save", "create"})
+_NOT_TRAINING = frozenset(
+    {"loader", "dataloader", "data", "dataset", "test", "split", "size", "mode", "config", "args", "metrics", "log"}
+    | {"logs", "logger", "state", "start", "end", "done", "finished"}
+)
+_LOADER = re.compile(r"(data_?)?loaders?$|dataset$|train_data$", re.IGNORECASE)
+_NO_LOADER = re.compile(r"(^|_)(val|valid|validation|eval|evaluation|test|dev)(_|$)", re.IGNORECASE)
+_BATCHES = re.compile(r"^iter_\w*batch|^iter_rows$")
+_AROUND = frozenset({"enumerate", "tqdm", "iter", "islice", "zip", "track", "cycle"})
+_RANGES = frozenset({"range", "trange"})
+_COUNTER = re.compile(r"step|epoch|iter|round|update|episode", re.IGNORECASE)
+
+
+class Loop(NamedTuple):
+    """One that trains."""
+
+    node: Loops
+    kind: str
+    over: ast.expr  # the range, loader or name that it goes through; a condition
+    trains: str  # the text of what is called, `trainer.update_actor`
+    at: int  # its line
+    around: Loops | None  # the loop in the same function that it is in
+    is_counted: bool  # whether each beginning of it is seen: nothing in it leaves it
+
+
+def loops_of(tree: ast.Module) -> dict[tuple[str, int], list[Loop]]:
+    """By the function that they are in: its name and first line, as its code has them."""
+    functions: list[Function] = [*nodes_of(tree, ast.FunctionDef), *nodes_of(tree, ast.AsyncFunctionDef)]
+    trains = {each.name for each in functions if any(_trains(node) for node in inside(each))}
+    found = {}
+    scopes: list[Function | ast.Module] = [tree, *functions]
+    for scope in scopes:
+        loops = [loop for node, around in _loops_in(scope.body, None) if (loop := _loop(node, around, trains))]
+        if loops:
+            found[("<module>", 1) if isinstance(scope, ast.Module) else (scope.name, _first_line(scope))] = loops
+    return found
+
+
+def _first_line(function: Function) -> int:
+    return min([function.lineno, *(each.lineno for each in function.decorator_list)])
+
+
+def _loops_in(body: list[ast.stmt], around: Loops | None) -> Iterator[tuple[Loops, Loops | None]]:
+    for each in body:
+        if isinstance(each, (*_FUNCTIONS, ast.ClassDef)):
+            continue
+        if isinstance(each, ast.For | ast.While):
+            yield each, around
+        inner = each if isinstance(each, ast.For | ast.While | ast.AsyncFor) else None
+        for name in ("body", "orelse", "finalbody"):
+            is_inside = inner is not None and name == "body" and not isinstance(inner, ast.AsyncFor)
+            yield from _loops_in(getattr(each, name, []), inner if is_inside else around)  # type: ignore[arg-type]
+        for one in (*getattr(each, "handlers", []), *getattr(each, "cases", [])):
+            yield from _loops_in(one.body, around)
+
+
+def _loop(node: Loops, around: Loops | None, trains: set[str]) -> Loop | None:
+    calls = [each for each in _inside_body(node) if isinstance(each, ast.Call)]
+    first = min((each for each in calls if _trains(each) or _is_of(each, trains)), key=_place, default=None)
+    kind, over = (WHILE, node.test) if isinstance(node, ast.While) else _over(node.iter)
+    if first is None or over is None or (kind == WHILE and not _counts_up(over)):
+        return None
+    leaves = any(isinstance(each, ast.Break | ast.Return | ast.Raise) for each in _inside_body(node))
+    return Loop(node, kind, over, _text(first), first.lineno, around, not leaves)
+
+
+def _place(node: ast.Call) -> tuple[int, int]:
+    return node.lineno, node.col_offset
+
+
+def _inside_body(node: Loops) -> Iterator[ast.AST]:
+    return inside(ast.Module(node.body, []))
+
+
+# ---- what trains
+
+
+def _trains(node: ast.AST) -> bool:
+    """Whether it is a call that changes weights, by its name.
+
+    >>> def said(text): return _trains(ast.parse(text, mode="eval").body)
+    >>> said("loss.backward()"), said("self.optim.step()"), said("wg.update_actor(b)"), said("a.train_step.remote()")
+    (True, True, True, True)
+    >>> said("env.step(action)"), said("metrics.update(new)"), said("model.train()"), said("get_train_batch()")
+    (False, False, False, False)
+    >>> said("trainer.train()"), said("train(model, rows)"), said("model.train(True)"), said("scheduler.step()")
+    (True, True, False, False)
+    """
+    if not isinstance(node, ast.Call):
+        return False
+    name, owner = _called(node)
+    words = name.strip("_").split("_")
+    if name in _SURE or _STEP.match(name) or _UPDATE.match(name):
+        return True
+    if name == "step":
+        return bool(_STEPPER.search(owner))
+    if name == "update":
+        return bool(_LEARNER.search(owner))
+    if name == "train":
+        is_mode = not node.args or isinstance(node.args[0], ast.Constant)
+        return (
+            not owner or not is_mode or _is_remote(node) or bool(re.search("trainer|learner|agent|algo", owner, re.I))
+        )
+    return not {"train", "training"}.isdisjoint(words) and words[0] not in _ASKING and _NOT_TRAINING.isdisjoint(words)
+
+
+def _is_of(node: ast.Call, names: set[str]) -> bool:
+    """Whether it calls one of the file's own functions."""
+    name, owner = _called(node)
+    return name in names and owner in ("", "self", "cls")
+
+
+def _is_remote(node: ast.Call) -> bool:
+    return isinstance(node.func, ast.Attribute) and node.func.attr == "remote"
+
+
+def _called(node: ast.Call) -> tuple[str, str]:
+    """The last name of what is called, and the last one of whose it is: ("step", "optimizer")."""
+    function = node.func
+    if _is_remote(node) and isinstance(function, ast.Attribute):
+        function = function.value
+        while isinstance(function, ast.Call) and isinstance(function.func, ast.Attribute):  # `.options(...)`
+            function = function.func.value
+    if isinstance(function, ast.Attribute):
+        return function.attr, _last(function.value)
+    return (function.id, "") if isinstance(function, ast.Name) else ("", "")
+
+
+def _last(node: ast.expr) -> str:
+    if isinstance(node, ast.Subscript):
+        return _last(node.value)
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else "?"
+
+
+def _text(call: ast.Call) -> str:
+    return ast.unparse(call.func) if len(ast.unparse(call.func)) <= 60 else _called(call)[0]
+
+
+# ---- what it goes through
+
+
+def _over(node: ast.expr) -> tuple[str, ast.expr | None]:
+    """
+    >>> def said(text): return _over(ast.parse(text, mode="eval").body)[0]
+    >>> said("enumerate(self.train_dataloader)"), said("tqdm(range(start, total))"), said("steps"), said("left.pop()")
+    ('loader', 'range', 'named', '')
+    >>> said("shard.iter_torch_batches(batch_size=8)"), said("val_loader"), said("get_loader()"), said("groups")
+    ('loader', '', 'loader', 'named')
+    """
+    if isinstance(node, ast.Name | ast.Attribute):
+        name = _last(node)
+        if _NO_LOADER.search(name):
+            return "", None
+        return LOADER if _LOADER.search(name) else NAMED, node
+    if not isinstance(node, ast.Call):
+        return "", None
+    name, _ = _called(node)
+    if name in _RANGES and node.args:
+        return RANGE, node
+    if name in _AROUND:
+        inner = [_over(each) for each in node.args]
+        return next((each for kind in (LOADER, RANGE, NAMED) for each in inner if each[0] == kind), ("", None))
+    is_loader = _BATCHES.match(name) or (_LOADER.search(name) and not _NO_LOADER.search(name))
+    return (LOADER, node) if is_loader else ("", None)
+
+
+def _counts_up(test: ast.expr) -> bool:
+    """Whether a condition is that a counter of steps is below something: `step < total`."""
+    first = test.values[0] if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else test
+    if not isinstance(first, ast.Compare) or not counts(first) or not isinstance(first.ops[0], ast.Lt | ast.LtE):
+        return False
+    is_plain = not any(isinstance(each, ast.Call) for each in ast.walk(first))
+    return is_plain and isinstance(first.left, ast.Name | ast.Attribute) and bool(_COUNTER.search(_last(first.left)))
+
+
+def bounds(node: ast.expr) -> tuple[ast.expr | None, ast.expr]:
+    """(start, stop) of a range, and of a condition; a start that is written down as a number is none."""
+    if isinstance(node, ast.BoolOp):
+        node = node.values[0]
+    if isinstance(node, ast.Compare):
+        return node.left, node.comparators[0]
+    assert isinstance(node, ast.Call)
+    if len(node.args) == 1:
+        return None, node.args[0]
+    return (None if isinstance(node.args[0], ast.Constant) else node.args[0]), node.args[1]
+
+
+def is_computed(stop: ast.expr, tree: ast.Module) -> bool:
+    """Whether a number of rounds is worked out, as `len(rows) // batch`: a 0 is no wish of somebody's then.
+
+    >>> def said(text): tree = ast.parse(text); return is_computed(tree.body[-1].value, tree)
+    >>> said("total - done"), said("n = len(rows) // 4; n"), said("n + 1"), said("args.epochs"), said("n = 0; n")
+    (True, True, False, False, False)
+    """
+    if isinstance(stop, ast.BinOp):
+        if isinstance(stop.right, ast.Constant) and isinstance(stop.op, ast.Add | ast.Sub):
+            return is_computed(stop.left, tree)
+        return True
+    if not isinstance(stop, ast.Name | ast.Attribute):
+        return False
+    name = ast.unparse(stop)
+    given = [each.value for each in nodes_of(tree, ast.Assign) for one in each.targets if ast.unparse(one) == name]
+    return bool(given) and all(
+        (isinstance(each, ast.BinOp) and not isinstance(each.right, ast.Constant))
+        or any(isinstance(one, ast.BinOp) and isinstance(one.op, ast.FloorDiv) for one in ast.walk(each))
+        for each in given
+    )
+
+
+def names_of(node: ast.AST) -> set[str]:
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+
+
+__all__ = [
+    *("HINT", "LOADER", "Loop", "NAMED", "RANGE", "WHILE", "bounds", "is_computed", "loops_of", "names_of"),
+]
