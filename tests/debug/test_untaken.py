@@ -96,6 +96,14 @@ def test_in_each_step(play: Play) -> None:
     assert play.said() == ["6 of the 24 results of Runner.sample"]
 
 
+def test_in_very_many_steps(play: Play) -> None:
+    for _ in range(500):
+        play.get(play.ask(8)[:6])
+    assert play.said() == ["1000 of the 4000 results of Runner.sample"]
+    [site] = [each for each in untaken._sites.values() if each is not None]
+    assert len(site.waves) <= untaken.MOST_WAVES and len(untaken._open) <= 2 * untaken.MOST_WAVES
+
+
 @pytest.mark.parametrize("name", ["Learner.update_actor", "Worker.get_stats", "log", "Env.step"])
 def test_of_calls_that_do_something_nobody_wants_all_results(play: Play, name: str) -> None:
     play.get(play.ask(8, name)[:5])

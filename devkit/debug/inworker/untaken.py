@@ -31,6 +31,7 @@ from .words import warn
 KIND = "untaken"  # of notes
 LINES = 5
 LEAST = 2  # results of a wave that were taken: of one it is the first to come, and the others are not wanted
+MOST_WAVES = 50  # of one line that are kept
 GROUPED = 4  # calls of a wave that may be groups of ranks
 MOST_SITES, MOST_OPEN, MOST_OF_SITE, MOST_RETRIED = 200, 50_000, 5000, 200
 FIRST_PAUSE, LAST_PAUSE = 0.5, 10.0  # seconds between two looks, in a worker
@@ -89,6 +90,7 @@ class Site:
         self.largest = 0  # of the waves before the last one
         self.waves: list[Wave] = []  # those of which something is left, and the last one
         self.is_one = True  # there was only one
+        self.gone = 0  # results of waves that are no longer kept
         self.gives_data = False
         self.is_unsure = False
         self._is_open = False  # more of the last wave may come
@@ -112,6 +114,8 @@ class Site:
             self._close(self.waves[-1])
         self.waves = [*(each for each in self.waves if each.left), Wave(self)]
         self._is_open = True
+        if len(self.waves) > MOST_WAVES:
+            self._fold()
         if len(self.waves) > 1:
             _state.look_soon()
 
@@ -122,6 +126,20 @@ class Site:
         self.largest = max(self.largest, last.calls)
         for wave in self.waves[:-1]:
             wave.is_followed |= last.calls >= self.largest and last.taken > 0
+
+    def _fold(self) -> None:
+        """Lets go of waves that are over."""
+        alive = _alive()
+        for wave in self.waves[:-1] if alive is not None else ():
+            if wave.is_followed:
+                self.gone += len(_gone(wave.lost(), alive or ()))
+                for at, (task, _) in list(wave.left.items()):
+                    if task.hex() not in (alive or ()):
+                        _open.pop(task, None)
+                        wave.left.pop(at)
+        self.waves = [*(each for each in self.waves[:-1] if each.left), self.waves[-1]]
+        if len(self.waves) > MOST_WAVES:
+            self.give_up()
 
     def take(self, wave: Wave, number: int) -> None:
         wave.left.pop(number, None)
@@ -138,7 +156,7 @@ class Site:
         for wave in self.waves:
             for task, _ in wave.left.values():
                 _open.pop(task, None)
-        self.waves = []
+            wave.left.clear()
 
     def lost(self, alive: Collection[str] | None, *, at_end: bool) -> int:
         """How many results. `alive`: the calls whose references the program still has, as hex; None: not known."""
@@ -146,7 +164,7 @@ class Site:
             return 0
         last = self.waves[-1]
         asked_again = {(id(wave), at) for wave, at in last.retries or ()}
-        count = 0
+        count = self.gone
         for wave in self.waves[:-1]:
             if wave.is_followed or (last.calls >= self.largest and last.taken):
                 left = {at: each for at, each in wave.lost().items() if (id(wave), at) not in asked_again}
@@ -306,7 +324,7 @@ class _State:
 def _with_losses() -> list[Site]:
     """Those that may have lost something."""
     sites = [each for each in list(_sites.values()) if each is not None and each.gives_data]
-    return [each for each in sites if any(wave.lost() for wave in list(each.waves))]
+    return [each for each in sites if each.gone or any(wave.lost() for wave in list(each.waves))]
 
 
 _state = _State()
