@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from . import finding, loading, no_rounds
 from .sources import is_users
 from .stacks import OURS
-from .training_loops import HINT, Loop
+from .training_loops import Loop, may
 
 _TOOLS = (5, 3, 4)  # ids without a name of their own; two of them are left to others
 _LEFT = 1
@@ -54,7 +54,7 @@ class Monitored:
         if self._is_over or not is_users(name) or name.startswith(OURS):
             return
         codes = [*finding.codes_below(code)]
-        if any(map(HINT.search, (each for one in codes for each in one.co_names))):
+        if any(may({*one.co_names, *one.co_varnames, *one.co_freevars}) for one in codes):
             for each in codes:
                 self._look_at(each)
 

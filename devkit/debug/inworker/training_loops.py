@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from .expressions import counts, nodes_of
@@ -21,8 +21,6 @@ Loops = ast.For | ast.While
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
-# Of a name that code uses: where none is like this, its file need not be read.
-HINT = re.compile(r"train|backward|^(step|fit|learn|optimize|minimize|update)$|_step$|^update_|apply_gradient")
 _SURE = frozenset(
     {"backward", "manual_backward", "learn", "fit", "optimize", "minimize", "apply_gradient", "apply_gradients"}
 )
@@ -34,6 +32,7 @@ _LEARNER = re.compile(
     r"(agent|policy|actor|critic|learner|model|trainer|algo|algorithm|ppo|engine|_wg)$", re.IGNORECASE
 )
 _STEPPER = re.compile(r"(optim\w*|opt|engine|learner|trainer)$", re.IGNORECASE)
+_OWNED = {"step": _STEPPER, "update": _LEARNER, "train": re.compile("")}  # that train only what is called like this
 _ASKING = frozenset({"get", "is", "has", "log", "print", "load", "make", "build", "set", "init", "save", "create"})
 _NOT_TRAINING = frozenset(
     {"loader", "dataloader", "data", "dataset", "test", "split", "size", "mode", "config", "args", "metrics", "log"}
@@ -61,15 +60,25 @@ class Loop(NamedTuple):
 
 def loops_of(tree: ast.Module) -> dict[tuple[str, int], list[Loop]]:
     """By the function that they are in: its name and first line, as its code has them."""
-    functions: list[Function] = [*nodes_of(tree, ast.FunctionDef), *nodes_of(tree, ast.AsyncFunctionDef)]
-    trains = {each.name for each in functions if any(_trains(node) for node in inside(each))}
+    nodes = nodes_of(tree, ast.Call, *_FUNCTIONS)
+    calls = [each for each in nodes if isinstance(each, ast.Call)]
+    lines = {each.lineno for each in calls if _trains(each)}
+    if not lines:
+        return {}
+    functions = [each for each in nodes if isinstance(each, _FUNCTIONS)]
+    trains = {each.name for each in functions if _has(each, lines)}
+    lines |= {each.lineno for each in calls if _is_of(each, trains)}
     found = {}
-    scopes: list[Function | ast.Module] = [tree, *functions]
+    scopes: list[Function | ast.Module] = [tree, *(each for each in functions if _has(each, lines))]
     for scope in scopes:
-        loops = [loop for node, around in _loops_in(scope.body, None) if (loop := _loop(node, around, trains))]
-        if loops:
+        inner = [each for each in _loops_in(scope.body, None) if _has(each[0], lines)]
+        if loops := [loop for node, around in inner if (loop := _loop(node, around, trains))]:
             found[("<module>", 1) if isinstance(scope, ast.Module) else (scope.name, _first_line(scope))] = loops
     return found
+
+
+def _has(node: ast.stmt, lines: set[int]) -> bool:
+    return any(node.lineno <= each <= (node.end_lineno or 0) for each in lines)
 
 
 def _first_line(function: Function) -> int:
@@ -111,6 +120,31 @@ def _inside_body(node: Loops) -> Iterator[ast.AST]:
 # ---- what trains
 
 
+def may(names: Collection[str]) -> bool:
+    """Whether code that uses these names may train something: if none does, its file need not be read.
+
+    >>> may(["range", "loss", "backward"]), may(["optimizer", "step"]), may(["model", "train_step"])
+    (True, True, True)
+    >>> may(["env", "step", "metrics", "update"]), may(["train_loader", "trainer"]), may([])
+    (False, False, False)
+    """
+    for name in names:
+        if _is_training(name):
+            return True
+        if name in _OWNED and any(_OWNED[name].search(each) for each in names if each != name):
+            return True
+    return False
+
+
+def _is_training(name: str) -> bool:
+    """Whether what is called like this trains, whosever it is."""
+    if name in _SURE or _STEP.match(name) or _UPDATE.match(name):
+        return True
+    words = name.strip("_").split("_")
+    is_named = len(words) > 1 and ("train" in words or "training" in words)
+    return is_named and words[0] not in _ASKING and _NOT_TRAINING.isdisjoint(words)
+
+
 def _trains(node: ast.AST) -> bool:
     """Whether it is a call that changes weights, by its name.
 
@@ -125,19 +159,12 @@ def _trains(node: ast.AST) -> bool:
     if not isinstance(node, ast.Call):
         return False
     name, owner = _called(node)
-    words = name.strip("_").split("_")
-    if name in _SURE or _STEP.match(name) or _UPDATE.match(name):
-        return True
-    if name == "step":
-        return bool(_STEPPER.search(owner))
-    if name == "update":
-        return bool(_LEARNER.search(owner))
     if name == "train":
         is_mode = not node.args or isinstance(node.args[0], ast.Constant)
         return (
             not owner or not is_mode or _is_remote(node) or bool(re.search("trainer|learner|agent|algo", owner, re.I))
         )
-    return not {"train", "training"}.isdisjoint(words) and words[0] not in _ASKING and _NOT_TRAINING.isdisjoint(words)
+    return bool(_OWNED[name].search(owner)) if name in _OWNED else _is_training(name)
 
 
 def _is_of(node: ast.Call, names: set[str]) -> bool:
@@ -250,5 +277,5 @@ def names_of(node: ast.AST) -> set[str]:
 
 
 __all__ = [
-    *("HINT", "LOADER", "Loop", "NAMED", "RANGE", "WHILE", "bounds", "is_computed", "loops_of", "names_of"),
+    *("LOADER", "Loop", "NAMED", "RANGE", "WHILE", "bounds", "is_computed", "loops_of", "may", "names_of"),
 ]
