@@ -138,6 +138,7 @@ def test_an_epoch_that_is_left_out(said: Any) -> None:
         ("for batch in rows:", ""),
         ("for batch in val_loader:", ""),
         ("for batch in pending():", ""),
+        ("for worker in range(step, total):", "the only time"),
         ("while rows:", ""),
         ("while len(rows) > 0:", ""),
         ("while loss_now > 0.5:", ""),
@@ -240,6 +241,23 @@ def test_of_what_a_loop_calls_in_its_own_file(said: Any) -> None:
         "`for step in range(self.step, self.total)` in Run.fit had no round any of the 2 times it was begun, with "
         "self.step=3, self.total=2: self.one, which it calls at line 20, was never called there"
     )
+
+
+@MONITORED
+@pytest.mark.parametrize(
+    ("loop", "expected"),
+    [
+        ("for step in range(start, total_steps):", 1),
+        ("while step < total_steps:", 1),
+        ("for worker in range(start, total_steps):", 0),  # as many as there are to be
+        ("for each in todo:", 0),
+        ("for epoch in range(2):\n    for step in range(start, total_steps):", 0),
+    ],
+)
+def test_of_a_loop_that_counts_steps_a_call_of_a_worker_is_enough(said: Any, loop: str, expected: int) -> None:
+    body = "    " * loop.count("for ") if "\n" in loop else "    "
+    text = f"start = step = total_steps = 8\ntodo = []\n{loop}\n{body}worker.sample.remote()\n"
+    assert len(said(text)) == expected
 
 
 @MONITORED

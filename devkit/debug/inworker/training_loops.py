@@ -43,6 +43,9 @@ _NO_LOADER = re.compile(r"(^|_)(val|valid|validation|eval|evaluation|test|dev)(_
 _BATCHES = re.compile(r"^iter_\w*batch|^iter_rows$")
 _AROUND = frozenset({"enumerate", "tqdm", "iter", "islice", "zip", "track", "cycle"})
 _RANGES = frozenset({"range", "trange"})
+_STEPS = re.compile(r"(^|_)(step|update|iteration|epoch|train|optimize|advance)($|_)")
+_STARTED = re.compile(r"step|epoch|iter|round|episode|start|resume|done|current", re.IGNORECASE)
+_TOTAL = re.compile(r"total|max_|num_|n_|steps$|epochs$|iterations$|rounds$|stop|end$", re.IGNORECASE)
 _COUNTER = re.compile(r"step|epoch|iter|round|update|episode", re.IGNORECASE)
 
 
@@ -63,11 +66,9 @@ def loops_of(tree: ast.Module) -> dict[tuple[str, int], list[Loop]]:
     nodes = nodes_of(tree, ast.Call, *_FUNCTIONS)
     calls = [each for each in nodes if isinstance(each, ast.Call)]
     lines = {each.lineno for each in calls if _trains(each)}
-    if not lines:
-        return {}
     functions = [each for each in nodes if isinstance(each, _FUNCTIONS)]
     trains = {each.name for each in functions if _has(each, lines)}
-    lines |= {each.lineno for each in calls if _is_of(each, trains)}
+    lines |= {each.lineno for each in calls if _is_of(each, trains) or _may_train(each)}
     found = {}
     scopes: list[Function | ast.Module] = [tree, *(each for each in functions if _has(each, lines))]
     for scope in scopes:
@@ -101,8 +102,11 @@ def _loops_in(body: list[ast.stmt], around: Loops | None) -> Iterator[tuple[Loop
 
 def _loop(node: Loops, around: Loops | None, trains: set[str]) -> Loop | None:
     calls = [each for each in _inside_body(node) if isinstance(each, ast.Call)]
-    first = min((each for each in calls if _trains(each) or _is_of(each, trains)), key=_place, default=None)
     kind, over = (WHILE, node.test) if isinstance(node, ast.While) else _over(node.iter)
+    sure = [each for each in calls if _trains(each) or _is_of(each, trains)]
+    if not sure and around is None and over is not None and _counts_steps(node, kind, over):
+        sure = [each for each in calls if _may_train(each)]
+    first = min(sure, key=_place, default=None)
     if first is None or over is None or (kind == WHILE and not _counts_up(over)):
         return None
     leaves = any(isinstance(each, ast.Break | ast.Return | ast.Raise) for each in _inside_body(node))
@@ -133,7 +137,8 @@ def may(names: Collection[str]) -> bool:
             return True
         if name in _OWNED and any(_OWNED[name].search(each) for each in names if each != name):
             return True
-    return False
+    is_counted = any(map(_STARTED.search, names)) and any(map(_TOTAL.search, names))
+    return is_counted and any(name == "remote" or _STEPS.search(name) for name in names)
 
 
 def _is_training(name: str) -> bool:
@@ -165,6 +170,19 @@ def _trains(node: ast.AST) -> bool:
             not owner or not is_mode or _is_remote(node) or bool(re.search("trainer|learner|agent|algo", owner, re.I))
         )
     return bool(_OWNED[name].search(owner)) if name in _OWNED else _is_training(name)
+
+
+def _may_train(node: ast.Call) -> bool:
+    """Whether a loop that counts steps may do this to train; a call of another process may be anything."""
+    return _is_remote(node) or bool(_STEPS.search(_called(node)[0]))
+
+
+def _counts_steps(node: Loops, kind: str, over: ast.expr) -> bool:
+    """Whether it counts steps or epochs from where another run has come to."""
+    if kind == RANGE and isinstance(node, ast.For):
+        start, _ = bounds(over)
+        return start is not None and any(_COUNTER.search(each) for each in (*names_of(node.target), *names_of(start)))
+    return kind == WHILE
 
 
 def _is_of(node: ast.Call, names: set[str]) -> bool:
