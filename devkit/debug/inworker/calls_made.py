@@ -35,7 +35,11 @@ class Called(NamedTuple):
     descriptor: Any  # Ray's, of the method or function
 
 
+Asked = Callable[[Any, Called, Any, Any], None]  # the reference, the call, its arguments and those by name
+Passed = Callable[[list[Any]], None]
+
 _made: dict[bytes, Called] = {}  # by the id of its task
+_listeners: list[tuple[Asked, Passed]] = []  # at most one
 _plumbing: tuple[str, ...] = ()
 _rays = ""
 
@@ -57,7 +61,9 @@ def _watch_actors(module: Any, by: Callable[[], tuple[bytes, int]]) -> None:
         references = original(self, method_name, *arguments, **options)
         try:
             descriptor = self._ray_function_descriptor[method_name]
-            _note(references, f"{descriptor.class_name.rpartition('.')[2]}.{method_name}", descriptor, by)
+            made = _note(references, f"{descriptor.class_name.rpartition('.')[2]}.{method_name}", descriptor, by)
+            if _listeners:
+                _tell(references, made, arguments, options)
         except Exception:  # noqa: BLE001 - of another language, or another Ray's: the call is made all the same
             pass
         return references
@@ -76,7 +82,9 @@ def _watch_tasks(module: Any, by: Callable[[], tuple[bytes, int]]) -> None:
         references = original(self, *arguments, **options)
         try:
             name = str(self._function_name).rpartition(".")[2]
-            _note(references, name, self._function_descriptor, by)
+            made = _note(references, name, self._function_descriptor, by)
+            if _listeners:
+                _tell(references, made, arguments, options)
         except Exception:  # noqa: BLE001 - as above
             pass
         return references
@@ -91,18 +99,40 @@ def _learn_folders(module: Any) -> None:
     _plumbing = (*(_rays + each for each in _PLUMBING), OURS)
 
 
-def _note(references: Any, name: str, descriptor: Any, by: Callable[[], tuple[bytes, int]]) -> None:
+def listen(asked: Asked, passed: Passed) -> None:
+    """Tells of each call that the program makes, and of what is passed to any."""
+    _listeners[:] = [(asked, passed)]
+
+
+def _tell(references: Any, made: Called | None, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+    """`arguments` and `options` are those of Ray's functions, which take the program's own as a list and a dict."""
+    given: Any = arguments[0] if arguments else options.get("args")
+    named: Any = arguments[1] if len(arguments) > 1 else options.get("kwargs")
+    tell_passed(given, named)
+    for asked, _ in _listeners:
+        if made is not None and type(references) is not list and not hasattr(references, "_generator_ref"):
+            asked(references, made, given or (), named or {})
+
+
+def tell_passed(arguments: Any, named: Any) -> None:
+    """What the program gives to a call, or to an actor that it makes."""
+    for _, passed in _listeners:
+        passed([*(arguments or ()), *(named or {}).values()])
+
+
+def _note(references: Any, name: str, descriptor: Any, by: Callable[[], tuple[bytes, int]]) -> Called | None:
     first = references[0] if type(references) is list else references
     first = getattr(first, "_generator_ref", first)
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename.startswith(_plumbing):
         frame = frame.f_back
     if first is None or frame is None or frame.f_code.co_filename.startswith(_rays):
-        return  # without a result, or Ray's own
+        return None  # without a result, or Ray's own
     if len(_made) >= MOST:
         _made.pop(next(iter(_made)), None)
     made = Called(name, time.monotonic(), frame.f_code, frame.f_lineno or 0, *by(), descriptor)
     _made[first.binary()[:TASK_BYTES]] = made
+    return made
 
 
 def _nobody() -> tuple[bytes, int]:
@@ -145,4 +175,4 @@ def place(call: Called) -> str:
     return f"{os.path.basename(code.co_filename)}:{call.line} in {code.co_qualname}" if own else ""
 
 
-__all__ = ["Called", "at_least", "by_task", "every", "of_task", "place", "watch"]
+__all__ = ["Called", "at_least", "by_task", "every", "listen", "of_task", "place", "tell_passed", "watch"]

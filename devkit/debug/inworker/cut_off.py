@@ -73,6 +73,11 @@ def _noting(original: Callable[..., Any]) -> Callable[..., Any]:
     return cancel
 
 
+def is_cancelled(task: bytes) -> bool:
+    """Whether the program has cancelled it."""
+    return task in _cancelled
+
+
 def found() -> list[Pending]:
     """The driver's own calls that do not end in a moment, but for those that go on without it, that it has cancelled,
     and that never end by themselves.
@@ -222,4 +227,4 @@ def _when(ago: Sequence[float]) -> str:
     return f"called {' and '.join(f'{each:.1f} s' for each in ago)} before"
 
 
-__all__ = ["Pending", "found", "said", "watch"]
+__all__ = ["Pending", "found", "is_cancelled", "said", "watch"]

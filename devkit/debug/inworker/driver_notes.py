@@ -7,7 +7,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from . import cut_off, hub_place, lost_arguments, lost_changes, private, sent_globals, unseen_variables
+from . import (
+    cut_off,
+    hub_place,
+    lost_arguments,
+    lost_changes,
+    no_rounds,
+    private,
+    sent_globals,
+    unseen_variables,
+    untaken,
+)
 from .words import given, say, warn
 
 
@@ -18,11 +28,14 @@ def tell_changed() -> None:
     unseen_variables.tell()
     lost_changes.tell()
     lost_arguments.tell()
+    no_rounds.tell()
+    if not _is_failing():
+        untaken.tell()
 
 
 def tell_cut_off() -> list[str]:
     """The calls that the driver's end cuts off, in at most a line. An end by an error needs no such word."""
-    if getattr(sys, "last_value", None) is not None or sys.exc_info()[1] is not None:
+    if _is_failing():
         return []
     try:
         line = cut_off.said(cut_off.found())
@@ -32,6 +45,10 @@ def tell_cut_off() -> list[str]:
     if line:
         say(line)
     return [f"devkit: {line}"] if line else []
+
+
+def _is_failing() -> bool:
+    return getattr(sys, "last_value", None) is not None or sys.exc_info()[1] is not None
 
 
 def keep(lines: Sequence[str]) -> None:

@@ -123,6 +123,11 @@ def _attribute(value: object, name: str) -> object:
         return None
 
 
+def functions_of(module: ModuleType) -> Iterator[FunctionType]:
+    """Those that can be reached by a module's names; of what it has imported, too."""
+    return _below(list(vars(module).values()), set())
+
+
 def _in_modules() -> Iterator[FunctionType]:
     seen: set[int] = set()
     for module in list(sys.modules.values()):

@@ -26,6 +26,7 @@ def install(agent: Agent, *, driver: bool) -> None:
         lost_changes,
         made,
         no_batches,
+        no_rounds,
         ownership,
         pools,
         postmortem,
@@ -35,6 +36,7 @@ def install(agent: Agent, *, driver: bool) -> None:
         unloaded,
         unordered,
         unseen_variables,
+        untaken,
     )
 
     # An async actor on uvloop can't run its other calls while one of them is stopped; asyncio's own loop can.
@@ -48,6 +50,7 @@ def install(agent: Agent, *, driver: bool) -> None:
     found_actors.watch()
     stale_copies.watch()
     no_batches.watch()
+    no_rounds.watch(driver=driver)
     unordered.watch()
     training.watch()
     unseen_variables.watch(driver=driver)
@@ -66,6 +69,7 @@ def install(agent: Agent, *, driver: bool) -> None:
         sent_globals.watch()
         cut_off.watch()
     calls_made.watch(driver=driver)
+    untaken.watch(driver=driver)
     if agent.settings.post_mortem != "off":
         kills.watch(ray, agent.has_news)
         signals.watch(agent.has_news)

@@ -21,4 +21,9 @@ def once(kind: str, text: str, depth: int) -> None:
         warn(key[0], key[1], text)
 
 
-__all__ = ["once"]
+def is_told(file: str, line: int, kind: str) -> bool:
+    """Whether that line was warned of."""
+    return (file, line, kind) in _told
+
+
+__all__ = ["is_told", "once"]

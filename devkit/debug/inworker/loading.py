@@ -29,11 +29,22 @@ class Loads(Protocol):
 
 
 _asked: list[Loads] = []
+_told: list[Callable[[CodeType], object]] = []
 
 
 def install(loads: Loads) -> None:
     """From now on `loads` is asked, and nobody else."""
     _asked[:] = [loads]
+    _prepare()
+
+
+def tell(call: Callable[[CodeType], object]) -> None:
+    """From now on, of the code of each module and function as it will run. It must not raise."""
+    _told.append(call)
+    _prepare()
+
+
+def _prepare() -> None:
     if not hasattr(SourceFileLoader.get_code, "devkit"):
         for loader in (SourceFileLoader, zipimporter):  # both ask themselves for the code of a module
             loader.get_code = _asking_get_code(loader.get_code)  # type: ignore[method-assign]
@@ -49,9 +60,11 @@ def uninstall(loads: Loads) -> None:
 def _asking_get_code(original: Callable[..., CodeType | None]) -> Any:
     def get_code(self: Any, fullname: str) -> CodeType | None:
         code = original(self, fullname)
-        for loads in _asked:
-            if code is not None:
-                return loads.imported(fullname, code, self)
+        if code is not None:
+            for loads in _asked:
+                code = loads.imported(fullname, code, self)
+            for call in _told:
+                call(code)
         return code
 
     get_code.__code__ = get_code.__code__.replace(co_filename=_IMPORT_FILE)
@@ -69,6 +82,8 @@ def _prepare_pickler(pickle: Any) -> None:
     def make_function(code: CodeType, namespace: dict[str, Any], *rest: Any) -> Any:
         for loads in _asked:
             code = loads.unpickled(code, str(namespace.get("__name__", "")))
+        for call in _told:
+            call(code)
         return make(code, namespace, *rest)
 
     @functools.wraps(extract)
