@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from devkit import patience
 from devkit.debug import processes
 from devkit.debug.inworker.hub_place import OWN
 from devkit.debug.row_tables import RowTables
@@ -83,7 +84,7 @@ def tables(source: RowTables, job: str) -> tuple[tuple[Pending, ...], tuple[Node
 def _raylet(source: RowTables, node_id: str) -> tuple[str, ...]:
     """What it wrote last. Workers that end before they are Ray's write there, too."""
     try:
-        data = source.log_file(node_id, RAYLET_LOG, timeout=LOG_SECONDS, lines=LOG_LINES)
+        data = source.log_file(node_id, RAYLET_LOG, timeout=patience.seconds(LOG_SECONDS), lines=LOG_LINES)
     except DevkitError:  # its agent does not answer the dashboard, or there is none
         data = on_this_machine(node_id)
     lines = data.decode(errors="replace").splitlines()
