@@ -35,6 +35,8 @@ NO_DASHBOARD_HINT = (
     "for the others start Ray with include_dashboard=True and 'ray[default]'"
 )
 ANSWER_SECONDS = 10.0  # of a dashboard or a GCS
+STILL_SECONDS = 2.0  # of a dashboard that answered once
+GUESS_SECONDS = 1.0  # of a port of which it is not known what listens there
 ADDRESS_FILE = "ray_current_cluster"
 LARGEST_NOTE = 4096  # bytes of that file
 ROOT = 0  # its user id
@@ -241,7 +243,7 @@ def _same(wanted: GcsAddress, started_here: GcsAddress) -> bool:
 def _is_still(known: state.Seen, token: Token | None) -> bool:
     """Whether that dashboard still is the one of that session; by now another Ray may have its port."""
     try:
-        with Dashboard(known.dashboard_url, token, timeout=2.0) as dashboard:
+        with Dashboard(known.dashboard_url, token, timeout=patience.seconds(STILL_SECONDS)) as dashboard:
             return dashboard.version().session_name == known.session
     except DevkitError:
         return False
@@ -251,7 +253,7 @@ def _is_dashboard(address: GcsAddress) -> bool:
     """A GCS drops what isn't HTTP/2 at once."""
     gcs.check(address)
     try:
-        with Dashboard(f"http://{address}", None, timeout=1.0) as dashboard:
+        with Dashboard(f"http://{address}", None, timeout=patience.seconds(GUESS_SECONDS)) as dashboard:
             dashboard.authentication_mode()
         return True
     except DevkitError:

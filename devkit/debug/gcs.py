@@ -15,11 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from devkit import patience
 from devkit.debug.rest import open_socket
 from devkit.debug.rows import NodeRow
 from devkit.debug.tokens import MODE, TOKEN, TOKEN_PATH, Token
 from devkit.errors import UnreachableError, UsageError
 
+CONNECT_SECONDS = 3.0  # for a port to accept
+PROBE_SECONDS = 5.0  # for one of the answers of a GCS
 ADDRESS_HINT = "a GCS address is HOST:PORT, as in 10.0.0.5:6379"
 TOKEN_HINT = (
     f"set {TOKEN} to the cluster's token, from ~/.ray/auth_token of the user who started its head; or start a Ray of "
@@ -82,8 +85,9 @@ class GcsFacts:
     hub: str = ""  # where devkit's hub listens, as JSON; empty without one
 
 
-def check(address: GcsAddress, timeout: float = 3.0) -> None:
+def check(address: GcsAddress, timeout: float | None = None) -> None:
     """Raises NobodyError unless something listens there."""
+    timeout = patience.seconds(CONNECT_SECONDS) if timeout is None else timeout
     try:
         open_socket(address.host, address.port, time.monotonic() + timeout).close()
     except socket.gaierror:
@@ -96,6 +100,7 @@ def check(address: GcsAddress, timeout: float = 3.0) -> None:
 
 
 def is_up(address: GcsAddress, timeout: float = 2.0) -> bool:
+    """Of one that may well be gone: `timeout` is not the user's, since others are tried after it."""
     try:
         check(address, timeout)
     except UnreachableError:
@@ -105,7 +110,7 @@ def is_up(address: GcsAddress, timeout: float = 2.0) -> bool:
 
 def ask(address: GcsAddress, token: Token | None, timeout: float = 10.0) -> GcsFacts:
     """Asks the GCS once. Raises UnreachableError if it does not answer in time, or refuses the token."""
-    check(address, min(3.0, timeout))
+    check(address, min(patience.seconds(CONNECT_SECONDS), timeout))
     with closing(Watch(address, token)) as watch:
         return watch.facts(timeout)
 
@@ -126,7 +131,7 @@ class Asked:
     def ask(self, question: Mapping[str, Any], timeout: float) -> dict[str, Any]:
         """Raises UnreachableError if there is no answer within `timeout` seconds, or the token is refused."""
         until = time.monotonic() + timeout
-        check(self._address, min(3.0, timeout))
+        check(self._address, min(patience.seconds(CONNECT_SECONDS), timeout))
         document = self._exchange(question, until)
         if not document:
             raise UnreachableError(f"what answers at {self._address} is not a Ray GCS that works", hint=ADDRESS_HINT)
@@ -188,6 +193,6 @@ class Watch(Asked):
 
     def facts(self, timeout: float = 10.0) -> GcsFacts:
         """What it says now. Raises UnreachableError if it does not within `timeout` seconds, or refuses the token."""
-        document = self.ask({}, timeout)
+        document = self.ask({"seconds": patience.seconds(PROBE_SECONDS)}, timeout)
         nodes = tuple(NodeRow.from_json(node) for node in document["nodes"])
         return GcsFacts(document["dashboard"], document["session"], nodes, document["hub"])

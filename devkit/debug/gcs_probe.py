@@ -14,22 +14,23 @@ def main(address: str) -> None:
     from ray.exceptions import AuthenticationError
 
     client = None
-    for _ in sys.stdin:
+    for line in sys.stdin:
         try:
             client = client or GcsClient(address=address)
-            document = ask(client)
+            document = ask(client, json.loads(line)["seconds"])
         except AuthenticationError:
             document = {"refused": True}
         sys.stdout.write("\n" + json.dumps(document) + "\n")
         sys.stdout.flush()
 
 
-def ask(client: Any) -> dict[str, object]:
+def ask(client: Any, seconds: float) -> dict[str, object]:
+    """Each of the answers has so many seconds; all of them together have those of who reads this program."""
     # The key "dashboard" has an address without a dashboard, too: of a process that only counts usage.
-    dashboard = client.internal_kv_get(b"webui:url", b"dashboard", timeout=5)
-    session = client.internal_kv_get(b"session_name", b"session", timeout=5)
-    hub = client.internal_kv_get(b"hub", b"devkit", timeout=5)  # `inworker/hub_place.py`
-    nodes = client.get_all_node_info(timeout=5)
+    dashboard = client.internal_kv_get(b"webui:url", b"dashboard", timeout=seconds)
+    session = client.internal_kv_get(b"session_name", b"session", timeout=seconds)
+    hub = client.internal_kv_get(b"hub", b"devkit", timeout=seconds)  # `inworker/hub_place.py`
+    nodes = client.get_all_node_info(timeout=seconds)
     return {
         "dashboard": (dashboard or b"").decode(),
         "session": (session or b"").decode(),

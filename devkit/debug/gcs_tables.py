@@ -12,6 +12,7 @@ from devkit.debug.tokens import Token
 from devkit.errors import NoJobError, UnreachableError
 
 SECONDS = 15.0  # the first time Ray is imported
+TABLE_SECONDS = 8.0  # for the table itself
 
 
 class GcsTables(Asked, RowTables):
@@ -48,7 +49,8 @@ class GcsTables(Asked, RowTables):
             raise _unknown(table, f"rows of another shape ({type(error).__name__})") from None
 
     def _ask(self, table: str, filters: tuple[Filter, ...]) -> list[Any]:
-        document = self.ask({"table": table, "filters": filters, "limit": LIMIT}, patience.seconds(SECONDS))
+        wanted = {"table": table, "filters": filters, "limit": LIMIT, "seconds": patience.seconds(TABLE_SECONDS)}
+        document = self.ask(wanted, patience.seconds(SECONDS))
         if not isinstance(document.get("rows"), list):
             raise _unknown(table, str(document.get("problem") or "no rows"))
         return list(document["rows"])

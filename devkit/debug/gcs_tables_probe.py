@@ -5,11 +5,11 @@ Ray's own reader of its tables works without a dashboard; it needs Ray and async
 
 import asyncio
 import json
+import math
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-SECONDS = 8
 USAGE = "usage"  # no table of Ray's: {node: {resource: [used, total]}}
 
 
@@ -61,12 +61,12 @@ def _usage(address: str) -> dict[str, dict[str, tuple[float, float]]]:
     }
 
 
-async def _rows(manager: Any, table: str, filters: list[tuple[str, str, str]], limit: int) -> list[Any]:
+async def _rows(manager: Any, table: str, filters: list[tuple[str, str, str]], limit: int, seconds: float) -> list[Any]:
     from ray.util.state.common import ListApiOptions
 
     option = ListApiOptions(
         limit=limit,
-        timeout=SECONDS,
+        timeout=math.ceil(seconds),  # Ray counts in whole ones
         filters=[(column, predicate, value) for column, predicate, value in filters],
         detail=True,
         exclude_driver=False,

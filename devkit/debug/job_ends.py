@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from devkit import patience
 from devkit.debug.crash_table import said
 from devkit.debug.crashes import all_crashes
 from devkit.debug.inworker.records import CrashRecord
@@ -51,7 +52,7 @@ def of_cluster(rows: Sequence[JobRow], url: str) -> list[JobRow]:
     from devkit.debug.client import connect
 
     if any(map(_is_doubtful, rows)):
-        with suppress(DevkitError), connect(url, deadline=HUB_SECONDS) as hub:
+        with suppress(DevkitError), connect(url, deadline=patience.seconds(HUB_SECONDS)) as hub:
             return corrected(rows, hub)
     return corrected(rows, None)
 

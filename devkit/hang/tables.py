@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from devkit import patience
 from devkit.debug import processes
+from devkit.debug.inworker.hub_place import OWN
 from devkit.debug.row_tables import RowTables
 from devkit.debug.rows import ActorRow, NodeRow, PlacementGroupRow, TaskRow
 from devkit.errors import DevkitError
@@ -17,7 +19,7 @@ from devkit.hang.resources import add
 
 PENDING_STATES = ("PENDING_CREATION",)  # and not those that wait for an argument of their `__init__`
 RUNNING_STATES = ("RUNNING", "RUNNING_IN_RAY_GET", "RUNNING_IN_RAY_WAIT")
-OWN_ACTORS, DRIVER_TASK, ACTOR_TASK = "devkit-", "DRIVER_TASK", "ACTOR_TASK"
+DRIVER_TASK, ACTOR_TASK = "DRIVER_TASK", "ACTOR_TASK"
 RAYLET_LOG, LOG_LINES, LOG_SECONDS = "raylet.err", 5, 3.0
 LINE = 300  # characters
 _GROUP = "placement group"
@@ -54,7 +56,7 @@ def tables(source: RowTables, job: str) -> tuple[tuple[Pending, ...], tuple[Node
     wanted = [
         row
         for row in every
-        if row.state in PENDING_STATES and not row.name.startswith(OWN_ACTORS) and row.placement_group_id not in waiting
+        if row.state in PENDING_STATES and not row.name.startswith(OWN) and row.placement_group_id not in waiting
     ]
     queued = [
         row
@@ -82,7 +84,7 @@ def tables(source: RowTables, job: str) -> tuple[tuple[Pending, ...], tuple[Node
 def _raylet(source: RowTables, node_id: str) -> tuple[str, ...]:
     """What it wrote last. Workers that end before they are Ray's write there, too."""
     try:
-        data = source.log_file(node_id, RAYLET_LOG, timeout=LOG_SECONDS, lines=LOG_LINES)
+        data = source.log_file(node_id, RAYLET_LOG, timeout=patience.seconds(LOG_SECONDS), lines=LOG_LINES)
     except DevkitError:  # its agent does not answer the dashboard, or there is none
         data = on_this_machine(node_id)
     lines = data.decode(errors="replace").splitlines()
@@ -98,7 +100,7 @@ def on_this_machine(node_id: str) -> bytes:
 
 def running_tasks(source: RowTables, job: str) -> dict[str, frozenset[str]]:
     """By process, the tasks that run in it; not those of devkit's own actors, and not the driver as a whole."""
-    ours = {row.actor_id for row in source.actors(("job_id", "=", job)) if row.name.startswith(OWN_ACTORS)}
+    ours = {row.actor_id for row in source.actors(("job_id", "=", job)) if row.name.startswith(OWN)}
     found: dict[str, set[str]] = {}
     for state in RUNNING_STATES:
         for row in source.tasks(("job_id", "=", job), ("state", "=", state)):
@@ -186,7 +188,7 @@ def named(source: RowTables) -> tuple[NamedActor, ...]:
     return tuple(
         NamedActor(row.name, row.ray_namespace, row.class_name, row.state, row.job_id, deaths.why(row.death_cause))
         for row in source.actors()
-        if row.name and not row.name.startswith(OWN_ACTORS)
+        if row.name and not row.name.startswith(OWN)
     )
 
 
@@ -196,7 +198,7 @@ def holders(source: RowTables) -> tuple[Holder, ...]:
     found = [
         Holder(row.name or row.class_name, row.job_id, row.job_id in ended, own, "actor", row.actor_id)
         for row in source.actors(("state", "=", "ALIVE"))
-        if (own := _own(row.required_resources)) and not row.name.startswith(OWN_ACTORS)
+        if (own := _own(row.required_resources)) and not row.name.startswith(OWN)
     ]
     found += [
         Holder(row.name, row.job_id, row.job_id in ended, own, "task", row.worker_id, row.task_id)

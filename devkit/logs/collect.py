@@ -13,7 +13,7 @@ from typing import Any
 
 from devkit.debug.crashes import all_crashes, complete, reading
 from devkit.debug.dashboard import Dashboard
-from devkit.debug.inworker.hub_place import DRIVER_NOTES, HUB_NAME, LOG_FOLDER
+from devkit.debug.inworker.hub_place import DRIVER_NOTES, LOG_FOLDER, OWN, OWN_CLASSES
 from devkit.debug.inworker.identity import DRIVER
 from devkit.debug.inworker.records import DIED
 from devkit.debug.inworker.words import in_short
@@ -21,6 +21,7 @@ from devkit.debug.job_ends import of_run
 from devkit.debug.jobs import command_of
 from devkit.debug.kept import EndedRun, KeptHub
 from devkit.debug.protocols import Answers
+from devkit.debug.row_tables import Filter
 from devkit.debug.rows import ActorRow, JobRow, NodeRow, TaskRow, WorkerRow
 from devkit.debug.stack_groups import Frame
 from devkit.errors import DevkitError
@@ -33,7 +34,9 @@ THREADS = 8
 EXPECTED = frozenset({"INTENDED_USER_EXIT", "INTENDED_SYSTEM_EXIT", "USER_ERROR", ""})
 _FILE = re.compile(r"^worker-(?P<worker>[0-9a-f]+)-(?P<job>[0-9a-f]+)-(?P<pid>\d+)\.(?:out|err)$")
 _ACTOR = re.compile(r"^:actor_name:(.+)$", re.MULTILINE)
+_OWN_BEGINS = re.compile(rf"^:actor_name:(?:{'|'.join(OWN_CLASSES)})$", re.MULTILINE)
 _TASK = re.compile(r"^:task_name:(.+)$", re.MULTILINE)
+_OF_RAY = ("raylet", "autoscaler", "gcs_server")  # what the lines in a driver's log begin with that are theirs
 _NO_CAUSE = re.compile(r"Failed to (get|delete)|No such actor", re.IGNORECASE)
 
 
@@ -79,11 +82,13 @@ def collect(
     of_job = (("job_id", "=", job.job_id),) if job.job_id else ()
     tasks = dashboard.tasks(*of_job, ("state", "=", "FAILED")) if of_job else ()
     actors = dashboard.actors(*of_job, ("state", "=", "DEAD")) if of_job else ()
-    tasks = tuple(row for row in tasks if not row.name.startswith(HUB_NAME))
-    actors = tuple(row for row in actors if not row.name.startswith(HUB_NAME))
     files, unread = _files(dashboard, job, nodes)
+    own = _own(dashboard, files, of_job)
+    tasks = tuple(row for row in tasks if row.actor_id not in own)
+    actors = tuple(row for row in actors if row.actor_id not in own)
+    mine = {_worker_of(file) for file in files} - {""} - own
+    files = tuple(_before_own(file) for file in files)
     notes = missed + unread
-    mine = {match["worker"] for file in files if (match := _FILE.match(file.name))}
     workers = tuple(row for row in dashboard.workers() if row.worker_id in mine)
     dead = [node for node in nodes if not node.alive]
     notes += tuple(f"node {node.node_ip} is dead: its logs can't be read" for node in dead)
@@ -100,6 +105,23 @@ def collect(
     return Left(
         job, tuple(_named(events, roles)), files, notes, nodes, tasks, actors, workers, tuple(crashes), tuple(caught)
     )
+
+
+def _own(dashboard: Dashboard, files: Sequence[LogFile], of_job: Sequence[Filter]) -> set[str]:
+    """devkit's own actors that a job has brought along, and the workers in which they lived, the dead ones too.
+
+    Ray's table of tasks forgets the oldest, and of very many logs some are not read: either may be the one that knows.
+    """
+    actors = {row.actor_id for row in dashboard.actors(*of_job) if row.name.startswith(OWN)} if of_job else set()
+    lived = {row.worker_id for each in actors for row in dashboard.tasks(("actor_id", "=", each))}
+    wrote = {_worker_of(file) for file in files if _OWN_BEGINS.search(file.text)}
+    return (actors | lived | wrote) - {""}
+
+
+def _before_own(file: LogFile) -> LogFile:
+    """Without the words of an actor of devkit's. Its worker may have run tasks of the program before."""
+    begun = _OWN_BEGINS.search(file.text)
+    return replace(file, text=file.text[: begun.start()]) if begun else file
 
 
 def of_ended(run: EndedRun) -> Left:
@@ -190,6 +212,12 @@ def _read(dashboard: Dashboard, node: NodeRow, name: str) -> LogFile | str:
     return LogFile(node.node_id, node.node_ip, name, data.decode("utf-8", "replace"))
 
 
+def _worker_of(file: LogFile) -> str:
+    """Whose log it is; empty for a driver's."""
+    named = _FILE.match(file.name)
+    return named["worker"] if named else ""
+
+
 def writer(file: LogFile) -> tuple[str, int]:
     """The role and the pid of who wrote it, as far as it tells."""
     named = _FILE.match(file.name)
@@ -204,9 +232,7 @@ def of_log(file: LogFile) -> Iterator[Event]:
     role, pid = writer(file)
     tasks = [] if _ACTOR.search(file.text) or not named else list(_tasks(file.text))
     for found in parse.find(file.text):
-        if found.raised.who.startswith(("raylet", "autoscaler", "gcs_server")) or _NO_CAUSE.search(
-            found.raised.message
-        ):
+        if found.raised.who.startswith((*_OF_RAY, *OWN_CLASSES)) or _NO_CAUSE.search(found.raised.message):
             continue
         yield Event(
             source="log",

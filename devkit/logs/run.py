@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from devkit import console
+from devkit import console, patience
 from devkit.debug import kept
 from devkit.debug.address import ClusterAddress, resolve
 from devkit.debug.dashboard import Dashboard
@@ -103,10 +103,12 @@ def _of_hub(cluster: ClusterAddress, row: JobRow, with_stacks: bool) -> Known:
 
     known = Known()
     try:
-        with connect(cluster, deadline=HUB_SECONDS) as hub:
+        with connect(cluster, deadline=patience.seconds(HUB_SECONDS)) as hub:
             known = _snapshots(hub, row)
             if with_stacks and not row.has_ended:
-                known = replace(known, stacks=hub.call("stacks", job_id=row.job_id, timeout=HUB_SECONDS))
+                known = replace(
+                    known, stacks=hub.call("stacks", job_id=row.job_id, timeout=patience.of_hub(HUB_SECONDS))
+                )
     except (UnreachableError, NoJobError):
         return known
     except DevkitError as error:
@@ -118,7 +120,11 @@ def _snapshots(hub: Hub, row: JobRow) -> Known:
     found, missed = snapshots(hub, row.job_id, SETTLE_SECONDS)
     caught: tuple[Mapping[str, Any], ...] = ()
     with suppress(DevkitError):  # an older hub keeps none
-        caught = tuple(hub.call("caught", job_id=row.job_id, timeout=HUB_SECONDS)["workers"]) if row.job_id else ()
+        caught = (
+            tuple(hub.call("caught", job_id=row.job_id, timeout=patience.of_hub(HUB_SECONDS))["workers"])
+            if row.job_id
+            else ()
+        )
     return Known(found, missed=missed, caught=caught)
 
 

@@ -455,7 +455,7 @@ NONE_OF_THE_PROGRAM = {"reason": "the process died: out of memory", "crashed": T
 
 
 def test_the_hub_itself_is_no_crash_of_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hubs = replace(WHO, role="HubActor", actor="devkit-hub-1")
+    hubs = replace(WHO, role="DevkitHub", actor="devkit-hub-1")
     # given a memory monitor that killed the hub and an actor before the hub could say so
     told = [{"identity": each.to_json(), "seen": None} for each in (hubs, replace(WHO, worker_id="w2", role="Buffer"))]
     monkeypatch.setattr(settling.unmet, "found", lambda: told)

@@ -14,6 +14,9 @@ from typing import Any
 import psutil
 import pytest
 
+from devkit.debug.dashboard import Dashboard
+from devkit.debug.tokens import Token
+from devkit.logs.collect import EXPECTED
 from tests.debug.conftest import PROGRAMS, Cluster, Job, eventually, mark, short_folder, start
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
@@ -126,6 +129,18 @@ def test_a_hub_that_died_comes_back_with_its_breakpoints_and_is_nobodys_crash(ow
     assert known(own.json("break", "--list", "--answer-timeout", "120")["breakpoints"]) == before != []
     assert hub_of(own) != dead
     assert own.json("crashes")["crashes"] == []
+    eventually(lambda: is_known_to_have_died(own, dead.pid), "a row of the process that was killed")
+    assert own.devkit("logs", looping.id, "--first-error").startswith("no error was found in job")
+    assert not own.json("hang", *PATIENCE, check=None)["hang"]
+    assert own.json("crashes")["crashes"] == []
+
+
+def is_known_to_have_died(cluster: Cluster, pid: int) -> bool:
+    """Whether Ray's table of workers has it, as one that nobody meant to end: an error, were it the program's."""
+    token = cluster.environ["RAY_AUTH_TOKEN"]
+    with Dashboard(cluster.dashboard_url, Token(token, "the test")) as dashboard:
+        rows = [row for row in dashboard.workers() if row.pid == pid and not row.is_alive]
+    return any(row.exit_type not in EXPECTED for row in rows)
 
 
 def known(breakpoints: list[dict[str, Any]]) -> list[Any]:

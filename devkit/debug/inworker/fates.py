@@ -6,6 +6,7 @@ import importlib
 from typing import Any
 
 from . import orphans
+from .hub_place import OWN
 from .identity import ID_SHOWN, WORKER
 from .records import Identity
 from .words import in_short, say
@@ -83,7 +84,7 @@ def _why(actor: Any) -> str:
 
 def orphaned(job_id: str) -> list[Document]:
     """{"class", "pid", "ended", "owner": {"class", "pid", "why"}} of a job's actors that ended with their owner."""
-    actors = [each for each in _actors() if each.job_id.hex() == job_id]
+    actors = [each for each in _actors() if each.job_id.hex() == job_id and not each.name.startswith(OWN)]
     by_worker = {each.address.worker_id.hex(): each for each in actors}
     found = ((each, by_worker.get(owner)) for each in actors if (owner := orphans.owner_in(_why(each))))
     return [

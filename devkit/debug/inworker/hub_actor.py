@@ -53,7 +53,7 @@ SPARE_HOOK = "DEVKIT_SPARE_HOOK"  # ship.py reads it
 spares_hook = False  # whether the job has a set-up hook of its own; a runtime_env for the hub costs a second
 
 
-class HubActor:
+class DevkitHub:
     """What Ray makes, and makes again when it died. The hub has a thread and an event loop of its own in it."""
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ def create() -> Any:
     import ray
 
     return (
-        ray.remote(HubActor)
+        ray.remote(DevkitHub)
         .options(
             name=NAME,
             namespace=NAMESPACE,

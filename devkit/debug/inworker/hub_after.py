@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from . import editions, hub_caught, kept_waiting, kills, named, orphans, packages, signals, table
-from .hub_place import is_hub
+from .hub_place import is_own
 from .identity import DRIVER
 from .lineage import is_of, is_of_a_death
 from .ownership import OWNER_DIED, actor_of, sentence
@@ -45,7 +45,7 @@ async def keep_death(hub: Hub, identity: Document, fate: Document, seen: Documen
     """
     from .vanished import vanished
 
-    if is_hub(identity):
+    if is_own(identity):
         return
     words = await hub.last_words(identity)
     worker_id = identity["worker_id"]

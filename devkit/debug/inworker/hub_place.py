@@ -11,7 +11,9 @@ from typing import Any
 
 KV_NAMESPACE = b"devkit"
 KV_HUB = b"hub"
-HUB_NAME = "devkit-hub"  # what its actor's name begins with
+OWN = "devkit-"  # what the names of devkit's own actors begin with
+HUB_NAME = f"{OWN}hub"
+OWN_CLASSES = ("DevkitHub", "DevkitOnlooker")  # as Ray calls them, in its tables and in their logs
 LOG_FOLDER = "devkit"  # in the logs folder of the session
 HUB_FILE = "hub.json"
 CRASH_FOLDER = "crashes"
@@ -46,13 +48,13 @@ def published() -> dict[str, Any] | None:
     return json.loads(value) if value else None
 
 
-def is_hub(identity: dict[str, Any]) -> bool:
-    """Whether a worker is devkit's own actor: its end is no crash of the program.
+def is_own(identity: dict[str, Any]) -> bool:
+    """Whether a worker is an actor of devkit's: its end is no crash of the program.
 
-    >>> is_hub({"actor": "devkit-hub-1"}), is_hub({"actor": "trainer_1"})
+    >>> is_own({"actor": "devkit-hub-1"}), is_own({"actor": "trainer_1"})
     (True, False)
     """
-    return str(identity.get("actor") or "").startswith(f"{HUB_NAME}-")
+    return str(identity.get("actor") or "").startswith(OWN)
 
 
 def log_folder() -> Path:

@@ -9,13 +9,14 @@ import asyncio
 from typing import Any
 
 from .blocking import in_thread
+from .hub_place import OWN
 from .table import Document
 
 IDLE_SECONDS = 60.0  # after the last question the actor goes
-NAME = "devkit-onlooker"
+NAME = f"{OWN}onlooker"
 
 
-class Onlooker:
+class DevkitOnlooker:
     """What Ray makes on the node."""
 
     def __init__(self) -> None:
@@ -82,4 +83,4 @@ def _make(node_id: str) -> Any:
     there = NodeAffinitySchedulingStrategy(node_id, soft=False)
     name = f"{NAME}-{node_id[:12]}"
     options = {"name": name, "get_if_exists": True, "num_cpus": 0, "max_concurrency": 8}
-    return ray.remote(Onlooker).options(**options, scheduling_strategy=there).remote()
+    return ray.remote(DevkitOnlooker).options(**options, scheduling_strategy=there).remote()

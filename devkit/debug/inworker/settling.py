@@ -10,7 +10,7 @@ from typing import Any
 from . import fates, unmet
 from .crash_files import list_folder, store
 from .hooks import crash_folder
-from .hub_place import error_log, is_hub
+from .hub_place import error_log, is_own
 from .identity import identify
 from .kernel import killed_for_memory
 from .lastwords import last_words, lives
@@ -38,7 +38,7 @@ def alone(waited: Sequence[str], seconds: float) -> None:
             known = {each.worker_id for each in crashes if each.kind == "exit"}
             explained = any(not is_of_a_death(each.exception["type"]) for each in crashes)
             for who, fate, seen in _deaths(() if explained else waited):
-                if who.worker_id not in known and not is_hub(who.to_json()):
+                if who.worker_id not in known and not is_own(who.to_json()):
                     _keep(folder, who, fate, seen)
                     known.add(who.worker_id)
                     explained = True
