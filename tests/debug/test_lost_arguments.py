@@ -297,7 +297,7 @@ def test_a_tensor_that_may_be_a_scratch_copy_says_nothing(tmp_path: Path) -> Non
     assert said(tmp_path, FILLS.format(made="torch.ones(3)")) == []
 
 
-@pytest.mark.ray
+@pytest.mark.verdicts
 def test_a_driver_whose_objects_stay_what_they_were(cluster: Cluster) -> None:
     job = Job(cluster, "--", sys.executable, str(PROGRAMS / PROGRAM))
     try:

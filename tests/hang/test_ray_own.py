@@ -20,7 +20,7 @@ import pytest
 
 from tests.debug.conftest import PROGRAMS, Cluster, Job, environment, eventually, mark, short_folder
 
-pytestmark = pytest.mark.ray
+pytestmark = pytest.mark.verdicts
 DEVKIT = [sys.executable, "-m", "devkit"]
 SECONDS = 120.0
 
