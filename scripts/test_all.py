@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 if __package__ in (None, ""):
     sys.path.insert(0, str(ROOT))
-RAYS = ("test-ray", "test-verdicts", "test-walks", "test-mutants")
+RAYS = ("test-ray", "test-trainer", "test-verdicts", "test-walks", "test-mutants")
 HOSTS = ("test-hosts", "test-faults", "test-programs")
 PYTEST = ("test", *RAYS, *HOSTS)
 ENGINES = ("test-sglang", "test-vllm", "test-gpu")

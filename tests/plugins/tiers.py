@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-MARKED = ("ray", "verdicts", "walks", "mutants")  # a test with none of them is of the tier `quick`
+MARKED = ("ray", "trainer", "verdicts", "walks", "mutants")  # a test with none of them is of the tier `quick`
 TIERS = ("quick", *MARKED)
-RAYS = ("ray", "verdicts", "walks")  # whose tests start Rays, which keep the cores at work
+RAYS = ("ray", "trainer", "verdicts", "walks")  # whose tests start Rays, which keep the cores at work
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

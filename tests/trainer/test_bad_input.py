@@ -29,7 +29,7 @@ from trainer.config import check_command, load
 from trainer.errors import NodeLost, TrainerError, WorkerDied
 from trainer.main_ppo import main
 
-pytestmark = pytest.mark.ray
+pytestmark = pytest.mark.trainer
 
 # ----------------------------------------------------------------------------------------- known before anything starts
 

@@ -20,7 +20,7 @@ from trainer import rendezvous
 from trainer.errors import ConfigError
 from trainer.network import gloo_misses, nccl_misses, require_interfaces
 
-pytestmark = pytest.mark.ray
+pytestmark = pytest.mark.trainer
 
 CLUSTER = """
 import signal

@@ -14,7 +14,7 @@ from tests.trainer.conftest import Words
 from tests.trainer.encoders import tiny
 from tests.trainer.runs import DEADLINE_S, assert_one_error, complete, main_ppo, running
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(3 * DEADLINE_S)]
+pytestmark = [pytest.mark.trainer, pytest.mark.timeout(3 * DEADLINE_S)]
 
 CORPUS = [
     {"id": "0", "contents": '"Goethe"\nWrote Faust, a tragedy.'},

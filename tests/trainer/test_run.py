@@ -28,7 +28,7 @@ from trainer import export, findings, ppo, replay
 from trainer.config.schema import KlCtrlConfig
 from trainer.precision import in_precision
 
-pytestmark = pytest.mark.ray
+pytestmark = pytest.mark.trainer
 
 RUN = (
     "trainer.n_gpus_per_node=2",
