@@ -183,8 +183,6 @@ def test_a_users_grpo_command_on_three_nodes(own_files: dict[str, str]) -> None:
     ("number", "moment"),
     [
         (signal.SIGINT, "reduced:"),
-        (signal.SIGINT, "phase  set-up"),
-        (signal.SIGTERM, "reduced:"),
         (signal.SIGTERM, "phase  set-up"),
         (signal.SIGHUP, "reduced:"),
     ],
