@@ -67,7 +67,7 @@ def run_whole(words: Words, folder: Path) -> None:
         "global_profiler.save_path=profiles",
         "actor_rollout_ref.actor.checkpoint.save_contents=[model,optimizer,extra,hf_model]",
     )
-    code, run = complete(words(*RUN, *changes), folder, WANDB_MODE="offline", WANDB_DIR=str(folder))
+    code, run = complete(words(*RUN, *changes), folder, main_ppo, WANDB_MODE="offline", WANDB_DIR=str(folder))
     assert code == 0, run.text
 
 
