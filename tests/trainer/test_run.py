@@ -137,7 +137,7 @@ def test_killed_run_resumes_to_the_bit(words: Words, whole: Path, tmp_path: Path
         assert run.process.wait(GONE_S) == -signal.SIGKILL
         assert wait_until_gone(run.mark, but=AGENTS) == []
 
-    code, run = complete(words(*RUN, "trainer.val_before_train=False"), tmp_path)
+    code, run = complete(words(*RUN, "trainer.val_before_train=False"), tmp_path, main_ppo)
 
     assert code == 0, run.text
     assert "resumed from run/global_step_2 at step 2" in run.text
