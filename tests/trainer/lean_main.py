@@ -1,17 +1,14 @@
-"""The trainer's command, with less of a Ray of its own: `-m tests.trainer.lean_main SOCKET KEY=VALUE ...`.
+"""The trainer's command, with less of a Ray of its own: no dashboard and no autoscaler, which are twelve processes.
 
-Without dashboard and autoscaler, which are twelve processes; and its ranks are forked from the process behind SOCKET,
-which has loaded torch (`warm_ranks.py`).
+And its ranks are forked from the process behind DEVKIT_WARM_SOCKET, which has loaded torch (`warm_ranks.py`).
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Any
 
 from devkit.smoke import warm_client
-from devkit.smoke.cluster import WARM_SOCKET
 from trainer import main_ppo
 
 prepare = main_ppo.prepare_own_cluster
@@ -37,6 +34,5 @@ def lean() -> None:
 
 
 if __name__ == "__main__":
-    os.environ[WARM_SOCKET] = sys.argv.pop(1)
     main_ppo.prepare_own_cluster = lean
     main_ppo.leave(main_ppo.main(sys.argv[1:]))

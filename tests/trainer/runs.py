@@ -29,8 +29,10 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
+from devkit.smoke import warm_client
+from devkit.smoke.cluster import WARM_SOCKET
 from tests.pace import stretched
-from tests.trainer.warm_ranks import MARK, UNWORN
+from tests.trainer.warm_ranks import LEAN, MARK, UNWORN
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = stretched(120.0)  # of a run that takes 20 s on an idle machine
@@ -222,8 +224,8 @@ def main_ppo(words: Sequence[str]) -> list[str]:
 
 
 def lean(words: Sequence[str]) -> list[str]:
-    """The same, with less of a Ray of its own and forked ranks: for what has nothing to do with how they start."""
-    return [sys.executable, "-m", "tests.trainer.lean_main", warm_socket(), *words]
+    """The same, with less of a Ray of its own. It is forked, as are its ranks; SIGKILL does not reach it."""
+    return ["env", f"{WARM_SOCKET}={warm_socket()}", sys.executable, warm_client.__file__, LEAN, *words]
 
 
 @cache
@@ -235,7 +237,7 @@ def warm_socket() -> str:
     environ = {**os.environ, "PYTHONPATH": str(ROOT), MARK: UNWORN}
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(
-            command, env=environ, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+            command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
         )
     deadline = time.monotonic() + DEADLINE_S
     while not path.exists():

@@ -1,17 +1,21 @@
-"""A process that has loaded torch, from which the ranks of many runs are forked: `-m tests.trainer.warm_ranks SOCKET`.
+"""A process that has loaded torch, from which runs and their ranks are forked: `-m tests.trainer.warm_ranks SOCKET`.
 
 It is the smoke test's (`devkit/smoke/warm.py`), but serves one run after another: a fork wears the mark of its own run,
-so that what is left of that run is found.
+so that what is left of that run is found. A stand-in that asks for `LEAN` gets that program in place of Ray's worker.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
+import runpy
+import sys
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 from devkit.smoke import warm
 
+LEAN = "tests.trainer.lean_main"
 MARK = "TRAINER_TEST_RUN"
 UNWORN = "0" * 32  # as long as a mark
 
@@ -27,11 +31,28 @@ def wear(mark: str) -> None:
 become_worker = warm._become_worker
 
 
-def become_marked_worker(arguments: list[str], environment: str, *rest: Any) -> None:
+def become(arguments: list[str], environment: str, folder: str, streams: list[int]) -> None:
+    """The worker or the run that is asked for, in this process. Never returns."""
     wear(dict(item.split("=", 1) for item in environment.split("\0"))[MARK])
-    become_worker(arguments, environment, *rest)
+    if LEAN in arguments:
+        arguments.remove(LEAN)
+        sys.path[0] = folder  # as `python -m` has it
+        warm.runpy = SimpleNamespace(run_path=run_lean)
+    become_worker(arguments, environment, folder, streams)
+
+
+def run_lean(_program: str, run_name: str) -> None:
+    sys.stdout = os.fdopen(1, "w", closefd=False)  # what they are now: the process itself had other ones
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+    try:
+        runpy.run_module(LEAN, run_name=run_name, alter_sys=True)
+    finally:  # a fork ends without Python's tear-down
+        sys.stdout.flush()
+        sys.stderr.flush()
 
 
 if __name__ == "__main__":
-    warm._become_worker = become_marked_worker
+    import trainer.main_ppo  # noqa: F401
+
+    warm._become_worker = become
     warm.main()
