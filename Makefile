@@ -6,8 +6,8 @@ ARGS ?=
 export PYTHON VENV TORCH VENV_ARGS LATEST
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock smoke demo test test-ray test-mutants test-gpu test-hosts test-sglang test-vllm test-faults test-programs test-vscode \
-	test-latest test-all record-faults lint format docs vscode bench clean
+.PHONY: help setup lock smoke demo test test-ray test-trainer test-verdicts test-walks test-mutants test-gpu test-hosts \
+	test-sglang test-vllm test-faults test-programs test-vscode test-latest test-all record-faults lint format docs vscode bench clean
 
 help: ## this list
 	@[ ! -t 1 ] || width=$$(stty size 2>/dev/null | cut -d ' ' -f 2); \
@@ -36,8 +36,17 @@ demo: setup ## a tiny model learns to add on this machine, in two minutes; ARGS=
 test: setup ## the quick tests (10 minutes on two cores); a file that is named runs whole: ARGS="-n0 tests/test_cli.py"
 	@$(BIN)/python -m pytest --tier=quick --once-more --durations=40 --durations-min=5 $(ARGS)
 
-test-ray: setup ## the tests that start Rays and trainers of their own (half an hour); ARGS=tests/debug
+test-ray: setup ## the tests of devkit that start Rays of their own; ARGS=tests/debug
 	@$(BIN)/python -m pytest --tier=ray --once-more $(ARGS)
+
+test-trainer: setup ## the tests that start ranks and runs of the trainer, the smoke test and the demos; ARGS=tests/smoke
+	@$(BIN)/python -m pytest --tier=trainer --once-more $(ARGS)
+
+test-verdicts: setup ## what devkit says of programs that stand, crash or learn nothing; ARGS="-k spills"
+	@$(BIN)/python -m pytest --tier=verdicts --once-more $(ARGS)
+
+test-walks: setup ## the pages and first commands, typed on machines that nobody has used yet; as root. ARGS="-k README"
+	@$(BIN)/python -m pytest --tier=walks --once-more tests/walks $(ARGS)
 
 test-mutants: setup ## each mistake of tests/mutants through a whole smoke run (10 minutes); ARGS="-k advantages"
 	@$(BIN)/python -m pytest --tier=mutants --once-more tests/mutants $(ARGS)

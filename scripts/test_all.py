@@ -21,9 +21,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 if __package__ in (None, ""):
     sys.path.insert(0, str(ROOT))
-PYTEST = ("test", "test-ray", "test-mutants", "test-hosts", "test-faults", "test-programs")
+RAYS = ("test-ray", "test-trainer", "test-verdicts", "test-walks", "test-mutants")
+HOSTS = ("test-hosts", "test-faults", "test-programs")
+PYTEST = ("test", *RAYS, *HOSTS)
 ENGINES = ("test-sglang", "test-vllm", "test-gpu")
-SUITES = ("lint", "test", "smoke", "test-ray", "test-mutants", "test-vscode", *PYTEST[3:], *ENGINES)
+SUITES = ("lint", "test", "smoke", *RAYS, "test-vscode", *HOSTS, *ENGINES)
 HEAD = ("suite", "verdict", "passed", "flaky", "failed", "skipped", "minutes")
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.plugins.tiers import tier_of
+
 # Set before anything imports ray, torch or transformers; what they start inherits it.
 for own in ("RAY_ADDRESS", "RAY_NAMESPACE"):  # of whoever runs the tests
     os.environ.pop(own, None)
@@ -41,6 +43,7 @@ LONGEST = (
     "trainer/test_run.py",
     "walks/test_second_terminal.py",
     "trainer/test_bad_input.py",
+    "hang/test_ray_gone.py",
 )
 
 
@@ -49,7 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     After those that are known for it, the ones with the most slow tests.
     """
-    slow = Counter(item.path for item in items if item.get_closest_marker("ray") or item.get_closest_marker("mutants"))
+    slow = Counter(item.path for item in items if tier_of(item) != "quick")
     known = {Path(__file__).parent / name: len(LONGEST) - place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: (-known.get(item.path, 0), -slow[item.path]))
 

@@ -12,17 +12,13 @@ import pytest
 
 from scripts import test_all
 from tests.conftest import LONGEST
+from tests.plugins.tiers import MARKED, TIERS
 
 ROOT = Path(__file__).parent.parent
-INI = "[pytest]\nmarkers =\n  ray: a Ray of its own\n  mutants: a mistake\naddopts = --import-mode=importlib\n"
-THREE = """
-import pytest
-def test_quick(): pass
-@pytest.mark.ray
-def test_ray(): pass
-@pytest.mark.mutants
-def test_mutants(): pass
-"""
+INI = "[pytest]\nmarkers =\n" + "".join(f"  {tier}: it\n" for tier in MARKED) + "addopts = --import-mode=importlib\n"
+EACH = "import pytest\ndef test_quick(): pass\n" + "".join(
+    f"@pytest.mark.{tier}\ndef test_{tier}(): pass\n" for tier in MARKED
+)
 # The first of them interrupts who tries it again.
 INTERRUPTS = """
 import os, pathlib, signal, time
@@ -68,9 +64,9 @@ def run(project: pytest.Pytester, *words: str) -> pytest.RunResult:
     return project.runpytest_subprocess("-p", "no:cacheprovider", "-rA", *words)
 
 
-@pytest.mark.parametrize("tier", ["quick", "ray", "mutants"])
+@pytest.mark.parametrize("tier", TIERS)
 def test_a_tier_runs_its_tests_alone(project: pytest.Pytester, tier: str) -> None:
-    project.makepyfile(test_it=THREE)
+    project.makepyfile(test_it=EACH)
     done = run(project, f"--tier={tier}")
     done.assert_outcomes(passed=1)
     done.stdout.fnmatch_lines([f"PASSED test_it.py::test_{tier}"])
@@ -78,14 +74,14 @@ def test_a_tier_runs_its_tests_alone(project: pytest.Pytester, tier: str) -> Non
 
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_a_named_file_runs_whole(project: pytest.Pytester, workers: str) -> None:
-    project.makepyfile(test_it=THREE, test_other=THREE)
-    run(project, "--tier=quick", "test_it.py", workers).assert_outcomes(passed=3)
+    project.makepyfile(test_it=EACH, test_other=EACH)
+    run(project, "--tier=quick", "test_it.py", workers).assert_outcomes(passed=len(TIERS))
     run(project, "--tier=quick", ".", workers).assert_outcomes(passed=2)
 
 
 def test_tests_that_start_rays_have_as_many_workers_as_there_are_cores(project: pytest.Pytester) -> None:
     """The cores are what is short there: with more workers trainers run beside each other, and are late."""
-    project.makepyfile(test_it=THREE)
+    project.makepyfile(test_it=EACH)
     count = min(3, len(os.sched_getaffinity(0)))
     done = run(project, "--tier=ray", "-nauto", "--maxprocesses=3")
     done.stdout.fnmatch_lines([f"created: {count}/{count} workers*"])
@@ -191,3 +187,9 @@ def test_the_table_of_all_suites() -> None:
     assert doctest.testmod(test_all) == doctest.TestResults(failed=0, attempted=1)
     verbs = set(re.findall(r"(?m)^([a-z-]+):", (ROOT / "Makefile").read_text()))
     assert set(test_all.SUITES) <= verbs
+
+
+def test_each_tier_is_a_suite_of_its_own() -> None:
+    verbs = re.findall(r"--tier=([a-z]+)", (ROOT / "Makefile").read_text())
+    assert sorted(verbs) == sorted(TIERS)
+    assert {f"test-{tier}" for tier in MARKED} <= set(test_all.PYTEST)

@@ -84,7 +84,7 @@ def test_of_the_actors_of_others_no_more_are_kept_than_of_its_own(monkeypatch: p
     assert list(found_actors._made) == ["id 0", "id 1"]
 
 
-@pytest.mark.ray
+@pytest.mark.verdicts
 def test_who_gives_an_actor_that_is_there_other_arguments_is_told(cluster: Cluster) -> None:
     job = Job(cluster, "--", sys.executable, str(PROGRAMS / PROGRAM))
     try:

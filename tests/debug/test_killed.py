@@ -491,7 +491,7 @@ def killed(cluster: Cluster) -> Iterator[Callable[[str], Job]]:
             job.kill()
 
 
-@pytest.mark.ray
+@pytest.mark.verdicts
 @pytest.mark.parametrize(
     ("kind", "role", "function", "followers"),
     [

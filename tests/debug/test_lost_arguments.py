@@ -307,7 +307,7 @@ def test_another_function_of_the_same_name_is_another_one() -> None:
         assert lost_arguments._is_of(call, note) is is_it, module
 
 
-@pytest.mark.ray
+@pytest.mark.verdicts
 def test_a_driver_whose_objects_stay_what_they_were(cluster: Cluster) -> None:
     job = Job(cluster, "--", sys.executable, str(PROGRAMS / PROGRAM))
     try:

@@ -365,7 +365,7 @@ def test_what_rays_own_manager_gives(monkeypatch: pytest.MonkeyPatch) -> None:
     ROWS.clear()
 
 
-@pytest.mark.ray
+@pytest.mark.verdicts
 def test_a_driver_that_counts_in_its_workers(cluster: Cluster) -> None:
     job = Job(cluster, "--", sys.executable, str(PROGRAMS / PROGRAM))
     try:

@@ -17,7 +17,7 @@ from tests.debug.conftest import PROGRAMS, Cluster, Job, eventually, mark
 from tests.debug.memory import limited, needs_kernel_log
 from tests.pace import stretched
 
-pytestmark = pytest.mark.ray
+pytestmark = pytest.mark.verdicts
 
 KINDS = (
     "chained", "nested", "retried", "init", "method", "actor_stream", "thread", "async_method", "async_stream",

@@ -58,7 +58,7 @@ def test_what_a_function_and_a_class_take_along() -> None:
     assert dict(sent_globals.taken_along(sys)) == {} == dict(sent_globals.taken_along(3))
 
 
-@pytest.mark.ray
+@pytest.mark.verdicts
 def test_a_program_that_changes_them_is_told_so_at_its_end(cluster: Cluster) -> None:
     job = Job(cluster, "--", sys.executable, str(PROGRAMS / PROGRAM))
     try:

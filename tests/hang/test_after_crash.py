@@ -51,7 +51,7 @@ def test_limits_are_named_where_they_are_lifted() -> None:
     assert "limit" not in sentences(CRASH, found("raised", "it"), 112.0, lifted=False)[1]
 
 
-@pytest.mark.ray
+@pytest.mark.verdicts
 def test_who_waits_for_a_rank_that_failed_is_told_in_the_first_terminal() -> None:
     with short_folder() as folder:
         program = str(PROGRAMS / "own_falls.py")

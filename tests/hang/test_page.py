@@ -16,7 +16,7 @@ PROGRAM = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)
 TRANSCRIPT = re.search(r"\$ devkit hang\n(.*?)\n\nwho ", PAGE, re.DOTALL)
 
 
-@pytest.mark.ray
+@pytest.mark.verdicts
 def test_the_first_example(cluster: Cluster, launch: Callable[..., Job], tmp_path: Path) -> None:
     assert PROGRAM and TRANSCRIPT
     (tmp_path / "stuck.py").write_text(PROGRAM[1])

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-MARKED = ("ray", "mutants")  # a test with neither is of the tier `quick`
+MARKED = ("ray", "trainer", "verdicts", "walks", "mutants")  # a test with none of them is of the tier `quick`
 TIERS = ("quick", *MARKED)
+RAYS = ("ray", "trainer", "verdicts", "walks")  # whose tests start Rays, which keep the cores at work
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -26,8 +27,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)  # xdist's
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """For `-n auto`, as many as there are cores where tests start Rays, which keep them at work; None: as usual."""
-    return len(os.sched_getaffinity(0)) if config.option.tier == "ray" else None
+    """For `-n auto`, as many as there are cores where tests start Rays; None: as usual."""
+    return len(os.sched_getaffinity(0)) if config.option.tier in RAYS else None
 
 
 def _file_of(config: pytest.Config, word: str) -> Path | None:

@@ -9,7 +9,7 @@ from devkit.smoke.results import OF_AGENTS
 from tests import documents
 from tests.smoke.calls import DEADLINE_S, smoke
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(2 * DEADLINE_S)]
+pytestmark = [pytest.mark.trainer, pytest.mark.timeout(2 * DEADLINE_S)]
 
 
 @pytest.mark.parametrize("agent", AGENTS)

@@ -16,7 +16,7 @@ from tests.pace import stretched
 from tests.smoke.calls import DEADLINE_S, Call, calling
 from tests.smoke.test_smoke import assert_one_error
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(2 * DEADLINE_S)]
+pytestmark = [pytest.mark.trainer, pytest.mark.timeout(2 * DEADLINE_S)]
 SOON_S = stretched(
     40.0
 )  # on a machine with ten times the work that it has cores for; Ray would wait for the time below

@@ -26,7 +26,7 @@ from tests.pace import stretched
 from tests.smoke.calls import CHECKS, DEADLINE_S, OF_FILES, Done, calling, smoke
 from trainer.data.prepare import prepare
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(2 * DEADLINE_S)]
+pytestmark = [pytest.mark.trainer, pytest.mark.timeout(2 * DEADLINE_S)]
 
 
 def assert_one_error(done: Done, code: int, *parts: str) -> None:
@@ -183,8 +183,6 @@ def test_a_users_grpo_command_on_three_nodes(own_files: dict[str, str]) -> None:
     ("number", "moment"),
     [
         (signal.SIGINT, "reduced:"),
-        (signal.SIGINT, "phase  set-up"),
-        (signal.SIGTERM, "reduced:"),
         (signal.SIGTERM, "phase  set-up"),
         (signal.SIGHUP, "reduced:"),
     ],

@@ -686,7 +686,7 @@ def test_responses_that_are_decoded_otherwise(tmp_path: Path, file: str, monkeyp
 # --------------------------------------------------------------------------------------------- through the real command
 
 
-@pytest.mark.ray
+@pytest.mark.trainer
 @pytest.mark.timeout(2 * DEADLINE_S)
 def test_a_users_mistakes_are_told_by_the_command(tmp_path: Path) -> None:
     """A reward that keeps scores by the response alone; prompts too long for the limit, one of them empty; and the

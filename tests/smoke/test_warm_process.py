@@ -147,7 +147,7 @@ def test_what_workers_last_said_is_found(tmp_path: Path) -> None:
     assert last_words(tmp_path / "none") == ""
 
 
-@pytest.mark.ray
+@pytest.mark.trainer
 def test_orders_of_the_real_one(tmp_path: Path) -> None:
     """A bad order is an error and the next one is carried out."""
     process = WarmProcess(tmp_path / "warm.log")

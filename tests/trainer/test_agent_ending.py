@@ -122,7 +122,7 @@ def test_they_end_with_the_process_that_makes_them(tmp_path: Path, first: str, r
         assert_all_end(stand)
 
 
-@pytest.mark.ray
+@pytest.mark.trainer
 @pytest.mark.timeout(3 * DEADLINE_S)
 @pytest.mark.parametrize("killed", ["a rank", "the driver"])
 def test_nothing_is_left_of_a_run_that_is_killed(words: Words, tmp_path: Path, killed: str) -> None:

@@ -21,7 +21,7 @@ from tests.trainer.runs import DEADLINE_S, main_ppo
 from tests.trainer.search_stub import Stub, retriever
 from tests.trainer.stubbed import stub_in
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(3 * DEADLINE_S)]
+pytestmark = [pytest.mark.verdicts, pytest.mark.timeout(3 * DEADLINE_S)]
 QUERY = "who waits"
 WAITS = f"""
 import os, signal, time

@@ -12,7 +12,7 @@ from tests.trainer.conftest import Words
 from tests.trainer.runs import DEADLINE_S, assert_one_error, complete, metrics_of, running, wait_until_gone
 from tests.trainer.test_agent_run import GAME
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(3 * DEADLINE_S)]
+pytestmark = [pytest.mark.trainer, pytest.mark.timeout(3 * DEADLINE_S)]
 SIZES = ("agent.episodes=16", "agent.val_episodes=3", "agent.max_turns=3", "agent.max_turn_tokens=6")
 
 

@@ -45,7 +45,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory, ray_folder: Path) -> Cases:
     return found
 
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.trainer, pytest.mark.timeout(240)]
 
 
 def test_teams_work_side_by_side(cases: Cases) -> None:

@@ -21,7 +21,7 @@ from trainer.learner.forward import ForwardOptions
 from trainer.learner.fsdp import Model
 from trainer.learner.models import Source, sharded
 
-pytestmark = pytest.mark.ray
+pytestmark = pytest.mark.trainer
 
 
 class Saved:

@@ -25,7 +25,7 @@ from trainer.rollout.remote import Limits, RemoteEngine
 from trainer.spec import BridgeEnd
 from trainer.teams import Seat
 
-pytestmark = pytest.mark.ray
+pytestmark = pytest.mark.trainer
 
 COLLECTIVE_S = 2.0  # the limit of the models' collectives
 ENGINE_S = 5.0  # what an engine takes here, and more than that

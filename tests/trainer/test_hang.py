@@ -13,7 +13,7 @@ from tests.debug.conftest import Cluster, Job, cluster, eventually, launch
 from tests.trainer.conftest import Words
 from tests.trainer.runs import main_ppo
 
-pytestmark = pytest.mark.ray
+pytestmark = pytest.mark.verdicts
 
 __all__ = ["cluster", "launch"]
 

@@ -20,7 +20,7 @@ from trainer.errors import CheckpointError
 from trainer.ppo import Progress
 from trainer.state import STATE_FILE, State, read_state
 
-pytestmark = pytest.mark.ray
+pytestmark = pytest.mark.trainer
 
 KILLED = 9
 CHANGES = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate"}  # and files opened for writing, and fsync

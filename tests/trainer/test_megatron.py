@@ -22,7 +22,7 @@ from trainer.learner.megatron.structure import dimensions, fitting
 from trainer.requirements import require_engines
 
 DEADLINE_S = stretched(300.0)  # of thirty ranks that take half a minute on an idle machine
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(DEADLINE_S + 60)]
+pytestmark = [pytest.mark.trainer, pytest.mark.timeout(DEADLINE_S + 60)]
 
 A, C = "actor_rollout_ref.actor", "critic"
 ON = f"{A}.strategy=megatron"

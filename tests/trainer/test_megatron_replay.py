@@ -19,7 +19,7 @@ from trainer.restaging import on_one_cpu
 from trainer.run import train
 from trainer.tracking import Tracker
 
-pytestmark = pytest.mark.ray
+pytestmark = pytest.mark.trainer
 
 A = "actor_rollout_ref.actor"
 ON = f"{A}.strategy=megatron"

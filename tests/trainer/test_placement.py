@@ -16,7 +16,7 @@ from tests.pace import stretched
 from tests.trainer.runs import ROOT
 from trainer.placement import Demand, Room, node_names, shortage
 
-pytestmark = pytest.mark.ray
+pytestmark = pytest.mark.trainer
 
 GPUS = Demand(2, 4, {"GPU": 1.0, "CPU": 1.0})
 

@@ -21,7 +21,7 @@ from trainer.rollout.layout import Place, form_groups
 from trainer.rollout.push import Push
 from trainer.rollout.sums import sums_of
 
-pytestmark = pytest.mark.ray
+pytestmark = pytest.mark.trainer
 
 Tensors = Iterator[tuple[str, torch.Tensor]]
 

@@ -37,7 +37,7 @@ from trainer.rollout.sums import sums_of
 from trainer.rollout.talk import Talk
 from trainer.rollout.wire import Look
 
-pytestmark = pytest.mark.ray
+pytestmark = pytest.mark.trainer
 
 HANG = 7  # the first token of a prompt without an answer
 SAMPLING = Sampling(max_new_tokens=3, temperature=1.0, top_p=1.0, top_k=-1, do_sample=True, ignore_eos=False, seed=3)

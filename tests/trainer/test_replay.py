@@ -29,7 +29,7 @@ from trainer.records import Metrics, Rollout
 from trainer.run import train
 from trainer.tracking import Tracker
 
-pytestmark = pytest.mark.ray
+pytestmark = pytest.mark.trainer
 
 STEPS = 3
 RUN = (

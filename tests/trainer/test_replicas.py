@@ -82,7 +82,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
         link.close()
 
 
-@pytest.mark.ray  # processes that load torch
+@pytest.mark.trainer  # processes that load torch
 def test_answers_come_back_under_the_prompts_numbers(three: Replicas) -> None:
     assert three.version == "0.5.23"
     for count in (7, 2, 1, 0):
@@ -100,7 +100,7 @@ class Ended(Exception):
     """In place of the process's end."""
 
 
-@pytest.mark.ray
+@pytest.mark.trainer
 def test_the_end_of_one_is_the_end_of_all(three: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
     def end(code: int) -> None:
         raise Ended(code)

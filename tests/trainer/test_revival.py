@@ -17,7 +17,7 @@ from trainer.records import Prompts, Rollout, Row
 from trainer.rollout.answers import assemble
 from trainer.rollout.server import Answer
 
-pytestmark = pytest.mark.ray
+pytestmark = pytest.mark.trainer
 
 RANKS, SIZE = 4, 2
 

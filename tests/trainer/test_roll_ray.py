@@ -12,7 +12,7 @@ import yaml
 
 from tests.trainer.runs import DEADLINE_S, metrics_of, running, wait_until_gone
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(3 * DEADLINE_S)]
+pytestmark = [pytest.mark.trainer, pytest.mark.timeout(3 * DEADLINE_S)]
 ROLL = Path(__file__).parents[1] / "config" / "roll"
 
 

@@ -14,7 +14,7 @@ from tests.trainer.conftest import Words
 from tests.trainer.runs import DEADLINE_S, assert_one_error, complete, metrics_of, running, wait_until_gone
 from trainer.data.recipes import RECIPES
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(3 * DEADLINE_S)]
+pytestmark = [pytest.mark.trainer, pytest.mark.timeout(3 * DEADLINE_S)]
 
 
 def words_of(words: Words, folder: Path, *changes: str) -> list[str]:

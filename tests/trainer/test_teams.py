@@ -31,7 +31,7 @@ from trainer.rollout.bridge import Bridge, Kind, buckets
 from trainer.spec import BridgeEnd
 from trainer.teams import ROLES, Seat, bridge_ranks, ranks_of, roles_of, seats_of, teams_of
 
-pytestmark = pytest.mark.ray
+pytestmark = pytest.mark.trainer
 
 BASE = (
     "data.train_batch_size=12",

@@ -14,7 +14,7 @@ from tests.trainer.runs import DEADLINE_S, assert_one_error, complete, metrics_o
 from tests.trainer.test_tools_run import ROWS
 from tests.trainer.tool_files import CLASSES, MULTI_TURN, model_with_tools, write
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(3 * DEADLINE_S)]
+pytestmark = [pytest.mark.trainer, pytest.mark.timeout(3 * DEADLINE_S)]
 
 
 def words_of(words: Words, folder: Path, model: str, *changes: str) -> list[str]:

@@ -15,7 +15,7 @@ import pytest
 from tests.trainer.conftest import Words, locked
 from tests.trainer.runs import DEADLINE_S, ROOT
 
-pytestmark = pytest.mark.ray
+pytestmark = pytest.mark.trainer
 
 Ranks = list[dict[str, Any]]
 TRAINED = ("actor_rollout_ref.actor.fsdp_config", "critic.model.fsdp_config")

@@ -11,7 +11,7 @@ from tests.pace import stretched
 from tests.walks.terminals import Terminal
 from tests.walks.test_second_terminal import JOB, finish, look_around
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.walks, pytest.mark.timeout(600)]
 CLIENT = Path(ray.__file__).parent / "dashboard/client/build"
 
 

@@ -42,14 +42,14 @@ def reader(terminal: Terminal) -> Terminal:
 
 
 @pytest.mark.parametrize(
-    "page", [each if each in CHEAP else pytest.param(each, marks=pytest.mark.ray) for each in PAGES]
+    "page", [each if each in CHEAP else pytest.param(each, marks=pytest.mark.walks) for each in PAGES]
 )
 def test_a_page_can_be_typed_as_it_stands(page: str, reader: Terminal) -> None:
     steps = pages.steps((REPOSITORY / page).read_text(encoding="utf-8"))
     assert walk(reader, steps).typed >= PAGES[page]
 
 
-@pytest.mark.ray
+@pytest.mark.walks
 @pytest.mark.parametrize("script", SEED_SCRIPTS, ids=lambda script: script.stem)
 def test_a_launch_command_of_the_readme_runs_small(script: Path, reader: Terminal) -> None:
     assert f"{SMALL} tests/config/seeds/" in (REPOSITORY / "README.md").read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ import pytest
 from tests.hosts.hosts import Lan
 from tests.walks.terminals import Terminal
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.walks, pytest.mark.timeout(600)]
 ENTER = "Enter breakpoint index or press enter to refresh:"
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.hosts.hosts import REPOSITORY, Lan
 from tests.walks.terminals import Running, Terminal
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.walks, pytest.mark.timeout(600)]
 ROLES = "trainer/roles.py"
 
 

@@ -21,7 +21,7 @@ from tests.walks.typist import FOLDER, walk
 from trainer.data.recipes import RECIPES
 from trainer.retrieval.meeting import CANARIES
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.walks, pytest.mark.timeout(900)]
 PROJECT = f"{HOME}/{FOLDER}"
 SCRIPT = "tests/config/seeds/003_search_r1.sh"
 RUNTIME_ENV = """\
