@@ -10,7 +10,8 @@ from typing import Any
 from devkit.debug.inworker.redaction import REDACTED, hidden_items, hidden_pairs, scrub
 
 _SHORTEST = 4  # characters of what is looked for elsewhere
-_WORD = re.compile(rf"[^\s'\"`=:,;<>()]{{{_SHORTEST},}}")
+# What may be a part of one: whatever stands between blanks and quotes, and the words in that.
+_PARTS = tuple(re.compile(rf"{part}{{{_SHORTEST},}}") for part in (r"[^\s'\"`=:,;<>()]", r"\w"))
 
 
 def text(words: str) -> str:
@@ -43,11 +44,14 @@ def hidden(words: str) -> tuple[str, ...]:
 def without(words: str, secrets: Sequence[str]) -> str:
     """`text`, and neither these nor a word out of one of them.
 
-    >>> without("no such key: abc123", ["abc123 def"])
-    'no such key: <redacted>'
+    >>> without("no such key: abc123, and ${xyz9} is not set", ["abc123 def", "p$xyz9"])
+    'no such key: <redacted>, and ${<redacted>} is not set'
     """
     known = [secret for secret in secrets if len(secret) >= _SHORTEST]
-    return _WORD.sub(lambda word: REDACTED if any(word[0] in each for each in known) else word[0], text(words))
+    shown = text(words)
+    for part in _PARTS:
+        shown = part.sub(lambda found: REDACTED if any(found[0] in each for each in known) else found[0], shown)
+    return shown
 
 
 def document(value: Any) -> Any:
