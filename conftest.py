@@ -8,4 +8,5 @@ pytest_plugins = [
     "tests.plugins.deadlines",
     "tests.plugins.at_work",
     "tests.plugins.scheduling",
+    "tests.plugins.users",
 ]

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from devkit import loudness
@@ -104,9 +105,12 @@ def report_error(problem: ErrorRecord, facts: Mapping[str, Any], *, as_json: boo
     """
     from rich.text import Text
 
+    from devkit.logs import redact
+
     console = _console(stderr=True)
+    problem = replace(problem, error=redact.text(problem.error), hint=redact.text(problem.hint))
     if line is not None:
-        console.print(line, soft_wrap=True)
+        console.print(redact.text(line), soft_wrap=True)
     else:
         console.print(Text.assemble(("error: ", "bold red"), problem.error), soft_wrap=True)
         console.print(Text.assemble(("hint: ", "bold"), problem.hint), soft_wrap=True)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
+from devkit.cli import app
 from scripts.generate_docs import ROOT
-from tests.walks.pages import FENCE, SHELL, Saved, Typed, compare, steps, with_meant
+from tests.walks.pages import FENCE, NOT_TYPED, SHELL, Saved, Typed, commands, compare, steps, untold, with_meant
 from tests.walks.test_pages import PAGES
+from trainer.config import resolve
+from trainer.main_ppo import parse
 
 EVERY_PAGE = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))]
 PAGE = """
@@ -79,9 +85,63 @@ def kinds_of_sessions(page: Path) -> set[str]:
 def test_each_page_with_sessions_is_typed_or_says_why_not(page: Path) -> None:
     """`tests/walks/test_pages.py` types the pages that it knows; of these only what is `console` is a session."""
     if page.relative_to(ROOT).as_posix() in PAGES:
-        assert kinds_of_sessions(page) == {"console"}
+        text = page.read_text(encoding="utf-8")
+        sessions = [fence for fence in FENCE.finditer(text) if SHELL in fence["body"] and fence["kind"] != "console"]
+        assert [fence["body"] for fence in sessions if not NOT_TYPED.search(text[: fence.start()])] == []
     else:
         assert re.search(r"<!-- not typed: [^>]+ -->", page.read_text(encoding="utf-8"))
+
+
+GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.name)
+def test_each_fence_with_commands_is_typed_or_says_itself_why_not(page: Path) -> None:
+    """A word for the whole page would hide a command that nobody has ever typed."""
+    assert untold(page.read_text(encoding="utf-8")) == []
+
+
+def test_a_fence_that_lists_commands_needs_a_word_of_its_own() -> None:
+    plain = "```\ndevkit ps\n```\n"
+    assert untold(f"<!-- not typed: it is the first -->\n{plain}\n{plain}") == ["devkit ps"]
+    assert (
+        untold("```\nerror: no cluster\n```\n```python\nimport ray\n```\nSave this as `a.sh`:\n\n```bash\nray x\n```")
+        == []
+    )
+
+
+def test_commands_are_read_whole() -> None:
+    assert commands(PAGE) == ["devkit run -- python job.py", "devkit attach", "devkit vscode install"]
+    assert commands("```\ndevkit ps \\\n    --all  # why\npython -m a ...\n```\n") == [
+        "devkit ps      --all",
+        "python -m a",
+    ]
+
+
+WORDS = [(page.name, command) for page in GUIDES for command in commands(page.read_text(encoding="utf-8"))]
+KEYED = "python -m trainer.main_ppo"
+
+
+@pytest.mark.parametrize(("page", "command"), [each for each in WORDS if each[1].startswith(KEYED)])
+def test_a_training_command_of_a_page_has_only_keys_that_there_are(page: str, command: str) -> None:
+    words = shlex.split(command.split(" 2>&1")[0])[3:]
+    wrong = "no key" if "data.train_batchsize=64" in words else None  # the page says what is said of that one
+    problems = [each.message for each in resolve(parse([w for w in words if w != "..."]).overrides).problems]
+    assert [each for each in problems if wrong is None or wrong not in each] == []
+
+
+@pytest.mark.parametrize(("page", "command"), [each for each in WORDS if each[1].startswith("devkit ")])
+def test_a_command_of_devkits_in_a_page_has_a_verb_and_options_that_there_are(page: str, command: str) -> None:
+    words = shlex.split(command.split(" | ")[0])[1:]
+    words = words[: words.index("--")] if "--" in words else words
+    verb: Any = get_command(app)
+    known = {option for each in verb.params for option in each.opts}
+    while words and words[0] in getattr(verb, "commands", {}):
+        verb = verb.commands[words.pop(0)]
+        known |= {option for each in verb.params for option in (*each.opts, *each.secondary_opts)}
+    assert verb.name != "devkit" or not words, words
+    given = {word.partition("=")[0] for word in words if word.startswith("--")}
+    assert given <= known | {"--help"}, given - known
 
 
 def test_a_session_that_begins_with_output_is_an_error() -> None:

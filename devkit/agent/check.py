@@ -11,6 +11,7 @@ from rich.text import Text
 
 from devkit.console import emit, result, talk
 from devkit.errors import UsageError
+from devkit.logs import redact
 from devkit.palette import CAUTION, GOOD
 from devkit.records import AgentCheckRecord, CheckResult, Status
 from trainer.agent.check import ACTIONS, Told, Wish, check
@@ -53,7 +54,7 @@ def main(options: CheckOptions) -> int:
     found: list[CheckResult] = []
     page = result()
     for told in _all(source, config, wish):
-        found.append(CheckResult(told.name, told.status, told.detail, told.seconds))
+        found.append(CheckResult(told.name, told.status, redact.text(told.detail), told.seconds))
         if not options.json:
             page.print(_line(found[-1]), soft_wrap=True)
     record = AgentCheckRecord(options.env, tuple(found))
@@ -110,7 +111,7 @@ def config_of(options: CheckOptions) -> Config:
     if wrong:
         raise ConfigErrors(wrong)
     for line in note_lines([note for note in (*resolved.notes, *agent_notes(config)) if note.kind == "inert"]):
-        talk().print(line, soft_wrap=True)
+        talk().print(redact.text(line), soft_wrap=True)
     return config
 
 

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from devkit.agent.show import block
 from devkit.console import result, talk
+from devkit.logs import redact
 from devkit.palette import NAME
 from devkit.records import AgentPlayRecord
 from trainer.agent.contract import Observed
@@ -233,7 +234,7 @@ class Game:
             answered = sum(len(turn.answered_ids) for turn in self._turns)
             limit = self._limits.response_tokens
             said += f"; {sampled} tokens sampled and {answered} answered, of data.max_response_length={limit}"
-        self._show(Text(said, style="bold"))
+        self._show(Text(redact.text(said), style="bold"))
         return AgentPlayRecord(
             self._env,
             self._seed,

@@ -10,6 +10,7 @@ from devkit.agent.check import CheckOptions, config_of
 from devkit.agent.game import Game
 from devkit.console import emit
 from devkit.errors import UsageError
+from devkit.logs import redact
 from trainer.agent.others import takes_rows
 from trainer.agent.source import SEARCH
 from trainer.data.episodes import TRAIN, seed_of
@@ -49,5 +50,5 @@ def main(options: PlayOptions) -> int:
             stack.enter_context(given(Retriever(str(wanted.url), wanted.topk, wanted.timeout)))
         record = game.play()
     if options.json:
-        emit(record.to_json())
+        emit(redact.texts(record.to_json()))
     return 1 if record.failure else 0

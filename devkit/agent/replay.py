@@ -15,6 +15,7 @@ from rich.text import Text
 from devkit.agent.show import block, nth, read
 from devkit.console import emit, result, talk
 from devkit.errors import UsageError
+from devkit.logs import redact
 from devkit.palette import GOOD
 from devkit.records import AgentReplayRecord
 from trainer.agent import others, row_options
@@ -48,7 +49,7 @@ def main(options: ReplayOptions) -> int:
     done: list[Compared] = []
     head = f"conversation {options.row}: {sample['row']}, sample {sample.get('sample')}, seed {recorded.seed}"
     if not options.json:
-        page.print(Text(f"{head}; {source.env}", style="bold"), soft_wrap=True)
+        page.print(Text(redact.text(f"{head}; {source.env}"), style="bold"), soft_wrap=True)
     try:
         with redirect_stdout(sys.stderr) if options.json else nullcontext():  # what an environment prints is talk
             for compared in again(source, recorded, last):
@@ -61,7 +62,8 @@ def main(options: ReplayOptions) -> int:
     except bdb.BdbQuit:  # somebody has left the debugger
         return 1
     if options.json:
-        emit(AgentReplayRecord(source.env, options.row, recorded.seed, len(done), _found(done)).to_json())
+        record = AgentReplayRecord(source.env, options.row, recorded.seed, len(done), _found(done))
+        emit(redact.texts(record.to_json()))
     return 1 if done[-1].difference else 0
 
 
@@ -132,7 +134,7 @@ def _lines(compared: Compared, recorded: Recorded) -> Iterator[Text]:
         yield Text.assemble(("same ", GOOD), f"{where}{reward}, {compared.seconds:.3f} s")
         return
     found = compared.difference
-    yield Text.assemble(("DIFF ", "bold red"), f"{where}: {found.what}")
+    yield Text.assemble(("DIFF ", "bold red"), f"{where}: {redact.text(found.what)}")
     if compared.turn:
         yield from block("action", recorded.actions[compared.turn - 1])
     yield from block("recorded", str(found.recorded))

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from devkit.console import emit, result
 from devkit.errors import UsageError
+from devkit.logs import redact
 from devkit.palette import NAME
 from devkit.reading import json_of, read_regular
 
@@ -32,14 +33,15 @@ def main(file: Path, row: int | None, turn: int | None, *, json: bool) -> int:
     samples = read(file)
     if row is None:
         if json:
-            emit({"conversations": [_head(number, sample) for number, sample in enumerate(samples, start=1)]})
+            heads = [_head(number, sample) for number, sample in enumerate(samples, start=1)]
+            emit(redact.texts({"conversations": heads}))
         else:
             _print(_list(samples))
         return 0
     sample = nth(samples, row, "conversation")
     turns = sample["turns"] if turn is None else [nth(sample["turns"], turn, "turn")]
     if json:
-        emit(_head(row, sample) | {"prompt": sample["prompt"], "turns": turns})
+        emit(redact.texts(_head(row, sample) | {"prompt": sample["prompt"], "turns": turns}))
     else:
         _print(_conversation(row, sample, turns, turn))
     return 0
@@ -93,14 +95,14 @@ def _list(samples: Sequence[Mapping[str, Any]]) -> Iterator[Text]:
     for number, sample in enumerate(samples, start=1):
         head = f"{number:>6} {sample['score']:>8.3g} {len(sample['turns']):>5} {sample['ended']:<11} "
         label = f", sample {sample['sample']}" if sample.get("sample") else ""
-        yield Text(f"{head}{sample['row']}{label}")
+        yield Text(redact.text(f"{head}{sample['row']}{label}"))
 
 
 def _conversation(
     number: int, sample: Mapping[str, Any], turns: Sequence[Mapping[str, Any]], only: int | None
 ) -> Iterator[Text]:
     said = f"conversation {number}: {sample['row']}, sample {sample.get('sample')}, seed {sample.get('seed')}"
-    yield Text(f"{said}; {sample['ended']}, score {sample['score']:g}", style="bold")
+    yield Text(redact.text(f"{said}; {sample['ended']}, score {sample['score']:g}"), style="bold")
     if only is None:
         yield from block("env", sample["prompt"])
     for place, turn in enumerate(turns, start=only or 1):
@@ -115,8 +117,8 @@ def _conversation(
 
 
 def block(who: str, text: str, style: str = "") -> Iterator[Text]:
-    """Each line with whose it is before it: not by colour alone."""
-    for line in text.split("\n"):
+    """Each line with whose it is before it: not by colour alone. Without what tools and servers may have told them."""
+    for line in redact.text(text).split("\n"):
         shown = "".join(char if char.isprintable() else " " for char in line)
         yield Text.assemble((f"{who:>{6 if len(who) < 7 else 8}} | ", "dim"), (shown, style))
 

@@ -20,6 +20,7 @@ from devkit.doctor.rules import (
 )
 from devkit.doctor.rules.table import RULES
 from devkit.doctor.scene import Scene, names
+from devkit.logs import redact
 
 _CHECKS = (
     check_cluster.check,
@@ -82,4 +83,5 @@ def _shown(finding: Finding) -> DoctorFinding:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    """It may quote a command, a URL or what somebody's program said, without their secrets."""
+    return redact.text(" ".join(text.split()))

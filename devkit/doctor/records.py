@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypedDict
 
-from devkit.debug.inworker.redaction import scrub
 from devkit.doctor.onnode.facts import Collective, NodeFacts, Pair
 from devkit.doctor.plan import Plan
+from devkit.logs import redact
 
 Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
@@ -98,10 +98,10 @@ class DoctorRecord:
         return 3 if self.is_unreachable else int(self.count("error") > 0)
 
     def to_json(self) -> dict[str, Any]:
-        return {
+        document = {
             "gcs_address": self.gcs_address,
             "seconds": round(self.seconds, 3),
-            "nodes": [_shown(node) for node in self.nodes],
+            "nodes": [asdict(node) for node in self.nodes],
             "pairs": [asdict(pair) for pair in self.pairs],
             "collectives": [asdict(collective) for collective in self.collectives],
             "plans": [asdict(plan) for plan in self.plans],
@@ -110,11 +110,4 @@ class DoctorRecord:
             "warnings": self.count("warning"),
             "notes": self.count("note"),
         }
-
-
-def _shown(node: DoctorNode) -> dict[str, Any]:
-    """With other people's command lines as they may be shown."""
-    document = asdict(node)
-    for process in document["facts"]["devices"]["processes"] if document["facts"] else ():
-        process["command"] = scrub(process["command"])
-    return document
+        return dict(redact.texts(document))  # other people's command lines are in it, and URLs

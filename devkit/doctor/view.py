@@ -13,6 +13,7 @@ from devkit.doctor.onnode.facts import NodeFacts
 from devkit.doctor.plan import Placed, Plan
 from devkit.doctor.records import SEVERITIES, DoctorFinding, DoctorNode, DoctorRecord
 from devkit.doctor.scene import speed
+from devkit.logs import redact
 from devkit.palette import CAUTION, NAME
 
 _STYLE = {"error": "bold red", "warning": f"bold {CAUTION}", "note": f"bold {NAME}"}
@@ -148,7 +149,7 @@ def _collectives(record: DoctorRecord) -> Iterator[Text]:
             text += {"skipped": "not tried", "unready": "not finished", "late": "did not end", "failed": "failed"}[
                 each.status
             ]
-            text += f" ({each.detail})" if each.detail else ""
+            text += f" ({redact.text(each.detail)})" if each.detail else ""
         yield Text(text)
 
 

@@ -134,7 +134,7 @@ def ensure_token(kubectl: Kubectl, options: KubeRayOptions, say: Say) -> None:
     if found or options.secret:
         problem = f"has no key {TOKEN_KEY}" if found else "is not there"
         raise DevkitError(
-            f"the Secret {options.token_secret} {problem}", hint="without --token-secret devkit creates one"
+            f"the Secret {options.token_secret} {problem}", hint="leave out --token-secret, and devkit creates one"
         )
     kubectl.create(token_secret(options, secrets.token_hex(32)))
     say(f"created a token in the Secret {options.token_secret}")

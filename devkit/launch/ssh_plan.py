@@ -163,7 +163,7 @@ def _hint(host: str, errors: str) -> str:
     hints = {
         "Host key verification failed": f"run `ssh {host}` once and accept its key",
         "REMOTE HOST IDENTIFICATION": f"its key has changed: if that is right, ssh-keygen -R {host}",
-        "Permission denied": f"`ssh {host} true` has to work without a password: ssh-copy-id {host}, or ssh-add",
+        "Permission denied": f"`ssh {host} true` has to work, and ask for no password; ssh-copy-id {host}, or ssh-add",
         "Could not resolve hostname": "is the name right? a Host entry in ~/.ssh/config gives a short name an address",
         "timed out": "is it up, and is its port 22 open to this machine?",
         "Connection refused": "is sshd running there? ~/.ssh/config may name another Port",

@@ -25,6 +25,7 @@ from devkit.lint.records import Finding, LintFinding, LintRecord, LintTarget
 from devkit.lint.rules import RULES
 from devkit.lint.source import Source
 from devkit.lint.view import lines
+from devkit.logs import redact
 from trainer.config.audit import TARGETS
 from trainer.config.dialects import dialect_of_version
 
@@ -73,7 +74,8 @@ def lint(given: Sequence[Source], wish: Wish) -> LintRecord:
         everything = [*found, *(finding for check in _CHECKS for finding in check(launch))]
         off = allowed(source)
         told = _first_of_each([finding for finding in everything if finding.rule not in off])
-        placed = {_placed(source, finding) for finding in told}
+        secrets = redact.hidden(source.data.decode("utf-8", "replace"))
+        placed = {_placed(source, finding, secrets) for finding in told}
         findings += sorted(placed, key=lambda finding: (finding.line, finding.column, finding.rule, finding.message))
         targets += check_keys.targets(launch)
     return LintRecord(tuple(findings), tuple(targets))
@@ -94,9 +96,10 @@ def _first_of_each(found: Sequence[Finding]) -> Iterator[Finding]:
             yield replace(more[0], message=message, why=why, hint=f"fix those above, or allow={rule}")
 
 
-def _placed(source: Source, finding: Finding) -> LintFinding:
+def _placed(source: Source, finding: Finding, secrets: Sequence[str]) -> LintFinding:
+    """`secrets` are the file's: what quotes a word of it says nothing of whose that is."""
     place = source.place(finding.span)
-    line, column = source.line(place)
+    line, column = _without(secrets, *source.line(place), place.column)
     return LintFinding(
         rule=finding.rule,
         severity=finding.severity or RULES[finding.rule].severity,
@@ -105,15 +108,23 @@ def _placed(source: Source, finding: Finding) -> LintFinding:
         column=place.column,
         width=place.width,
         source=line,
-        message=_one_line(finding.message),
-        why=_one_line(finding.why),
-        hint=_one_line(finding.hint),
+        message=_one_line(finding.message, secrets),
+        why=_one_line(finding.why, secrets),
+        hint=_one_line(finding.hint, secrets),
         source_column=column,
     )
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+def _without(secrets: Sequence[str], line: str, begins: int, column: int) -> tuple[str, int]:
+    """A line as it is shown, and the column that it begins at, by which what is marked in it stands where it was."""
+    shown, before = (redact.without(each, secrets) for each in (line, line[: column - begins]))
+    if shown == line:
+        return line, begins
+    return shown, column - (len(before) if shown.startswith(before) else 0)
+
+
+def _one_line(text: str, secrets: Sequence[str]) -> str:
+    return redact.without(" ".join(text.split()), secrets)
 
 
 def target_named(name: str | None) -> str | None:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from devkit.debug.inworker.redaction import REDACTED, hidden_items, hidden_pairs, scrub
+
+_SHORTEST = 4  # characters of what is looked for elsewhere
+# What may be a part of one: whatever stands between blanks and quotes, and the words in that.
+_PARTS = tuple(re.compile(rf"{part}{{{_SHORTEST},}}") for part in (r"[^\s'\"`=:,;<>()]", r"\w"))
 
 
 def text(words: str) -> str:
@@ -15,6 +22,36 @@ def text(words: str) -> str:
     'Authorization: <redacted>'
     """
     return scrub(words)
+
+
+def hidden(words: str) -> tuple[str, ...]:
+    """What `text` leaves out of it, as far as that can be told from what is left.
+
+    >>> hidden("export WANDB_API_KEY=abc123 STEP=4")
+    ('abc123',)
+    """
+    found, at = [], 0
+    for before, behind in pairwise(text(words).split(REDACTED)):
+        begin = words.find(before, at) + len(before)
+        end = words.find(behind, begin) if behind else len(words)
+        if begin < len(before) or end < 0:
+            break
+        found.append(words[begin:end])
+        at = end
+    return tuple(found)
+
+
+def without(words: str, secrets: Sequence[str]) -> str:
+    """`text`, and neither these nor a word out of one of them.
+
+    >>> without("no such key: abc123, and ${xyz9} is not set", ["abc123 def", "p$xyz9"])
+    'no such key: <redacted>, and ${<redacted>} is not set'
+    """
+    known = [secret for secret in secrets if len(secret) >= _SHORTEST]
+    shown = text(words)
+    for part in _PARTS:
+        shown = part.sub(lambda found: REDACTED if any(found[0] in each for each in known) else found[0], shown)
+    return shown
 
 
 def document(value: Any) -> Any:
@@ -30,4 +67,17 @@ def document(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         hidden = hidden_items(value, len(value))
         return [REDACTED if at in hidden else document(each) for at, each in enumerate(value)]
+    return text(value) if isinstance(value, str) else value
+
+
+def texts(value: Any) -> Any:
+    """The same of a document whose names are devkit's own: none of them says that what it names is a secret.
+
+    >>> texts({"token": {"mode": "token"}, "found": ["https://me:pw@host/", 7]})
+    {'token': {'mode': 'token'}, 'found': ['https://<redacted>@host/', 7]}
+    """
+    if isinstance(value, dict):
+        return {name: texts(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [texts(each) for each in value]
     return text(value) if isinstance(value, str) else value

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,6 +12,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from devkit.errors import DevkitError
+from devkit.logs import redact
 from devkit.records import CheckResult, SmokeRecord, StepRecord
 from trainer.curve import svg_curve
 
@@ -70,7 +70,7 @@ def write_report(
     """Write the report folder, and name its parts among the record's artifacts.
 
     `index.html` stands alone; beside it `reward.svg`, `metrics.jsonl` (one line for each step), `smoke.json` (the
-    record) and `logs/`, into which each of `logs` (name in the report -> file) is copied.
+    record) and `logs/`, into which each of `logs` (name in the report -> file) is copied without its secrets.
     """
     parts = {"report": "index.html", "reward_curve": "reward.svg", "metrics": "metrics.jsonl", "record": "smoke.json"}
     paths = {name: directory / file for name, file in parts.items()}
@@ -92,7 +92,7 @@ def write_report(
             paths[name].write_text(text, encoding="utf-8")
         for name, source in copies.items():
             (directory / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, directory / name)
+            (directory / name).write_text(redact.text(source.read_text(encoding="utf-8", errors="replace")))
     except OSError as error:
         hint = "choose another folder with --report"
         raise DevkitError(f"cannot write the report to {directory}: {error.strerror}", hint=hint) from error

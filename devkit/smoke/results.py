@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from devkit.logs import redact
 from devkit.records import CheckResult, Status
 
 if TYPE_CHECKING:  # it imports torch
@@ -40,7 +41,10 @@ class FirstFailure(Exception):
 
 
 class Results:
-    """Findings by the name of their check: a failure stays, whatever later steps show."""
+    """Findings by the name of their check: a failure stays, whatever later steps show.
+
+    They may quote what the program says, without its secrets: CI keeps them.
+    """
 
     def __init__(self, *, fail_fast: bool = False, names: Sequence[str] = CAUSES_FIRST) -> None:
         """`names`: what is looked at, causes first."""
@@ -53,7 +57,7 @@ class Results:
         outcome = look()
         seconds = time.perf_counter() - started
         status: Status = "skip" if outcome.ok is None else "pass" if outcome.ok else "fail"
-        found, known = CheckResult(name, status, outcome.detail, seconds), self._found.get(name)
+        found, known = CheckResult(name, status, redact.text(outcome.detail), seconds), self._found.get(name)
         if known is not None:
             settled = known.status == "fail" or (status == "skip" and known.status == "pass")
             found = replace(known if settled else found, seconds=known.seconds + seconds)
@@ -61,7 +65,7 @@ class Results:
 
     def failed(self, name: str, detail: str) -> None:
         """Something ended the run."""
-        self._found[name] = CheckResult(name, "fail", detail, 0.0)
+        self._found[name] = CheckResult(name, "fail", redact.text(detail), 0.0)
 
     def complete(self, why: str) -> None:
         """At the end: what was never looked at says so."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from devkit.console import emit, talk
 from devkit.errors import DeadlineError, UsageError
+from devkit.logs import redact
 from devkit.records import SmokeRecord
 from devkit.signals import deferred, interrupting, undisturbed, unswallowed
 from devkit.smoke.cluster import SmokeCluster
@@ -99,7 +100,8 @@ def _of_script(options: SmokeOptions) -> SmokeOptions:
     options = replace(options, junit=_from_here(options.junit), report=_from_here(options.report))
     os.chdir(found.folder)  # its paths are meant from there, as is a module of its own
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys((*found.python_path, str(found.folder))))
-    talk().print(f"devkit smoke: {shlex.join(options.command)} starts a trainer in {found.folder}", soft_wrap=True)
+    command = redact.text(shlex.join(options.command))
+    talk().print(f"devkit smoke: {command} starts a trainer in {found.folder}", soft_wrap=True)
     overrides = (*given.overrides, *options.overrides)
     return replace(options, overrides=overrides, dialect=options.dialect or given.dialect, timeout=left)
 
@@ -133,9 +135,13 @@ def _run(options: SmokeOptions, plan: Plan, clock: Clock, folder: Path, started:
     for result in results.all:
         clock.view.check(result)
     seconds = time.perf_counter() - started
-    return SmokeRecord(
-        seconds, clock.seconds, results.all, tuple(stages.steps), kept=stages.plan.kept, cut=stages.plan.cut
-    )
+    return record_of(stages.plan, SmokeRecord(seconds, clock.seconds, results.all, tuple(stages.steps)))
+
+
+def record_of(plan: Plan, found: SmokeRecord) -> SmokeRecord:
+    """With what was kept of the full run and what was cut, without secrets: a command may have some."""
+    kept = redact.document(dict(plan.kept))
+    return replace(found, kept=kept, cut=tuple(replace(each, full=redact.document(each.full)) for each in plan.cut))
 
 
 def _end(cluster: SmokeCluster, warm: WarmProcess, clock: Clock) -> None:
@@ -155,7 +161,7 @@ def _carry_out(stages: Stages | AgentStages, results: Results, folder: Path) -> 
                 raise
             trace = getattr(error, "trace", "") or f"{error}\n"
             words = last_words(stages.cluster.folder) if isinstance(error, WorkerDied) else ""
-            (folder / "failure.log").write_text(trace + words)
+            (folder / "failure.log").write_text(redact.text(trace + words))
             results.failed("run", f"the trainer failed in {stage.__name__}: {error}")
             return
 

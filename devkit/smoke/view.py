@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from devkit import console
+from devkit.logs import redact
 from devkit.palette import CAUTION, GOOD, NAME
 from devkit.records import CheckResult, SmokeRecord, Status
 from devkit.smoke.report import summary
@@ -100,7 +101,7 @@ class PlainView:
 
     def note(self, text: str) -> None:
         self._flush()
-        self._say(text)
+        self._say(redact.text(text))
 
     def finish(self, record: SmokeRecord) -> None:
         self._flush()
@@ -184,9 +185,8 @@ class LiveView:
                 self._talk.file = None  # type: ignore[assignment]  # sys.stderr again
                 log = self._apart.close()
                 if log is not None and kind is not None and issubclass(kind, Exception):  # it may say why
-                    self._talk.print(
-                        *log.read_text(errors="replace").splitlines()[-LOG_LINES:], sep="\n", soft_wrap=True
-                    )
+                    last = redact.text(log.read_text(errors="replace")).splitlines()[-LOG_LINES:]
+                    self._talk.print(*last, sep="\n", soft_wrap=True)
 
     def phase_started(self, name: str) -> None:
         self._progress.current = (name, self._clock())
@@ -204,7 +204,7 @@ class LiveView:
         self._progress.checks.append(result)
 
     def note(self, text: str) -> None:
-        self._talk.print(text, style="dim")
+        self._talk.print(redact.text(text), style="dim")
 
     def finish(self, record: SmokeRecord) -> None:
         self.__exit__(None, None, None)

@@ -150,7 +150,7 @@ print(len(there.recv(1000)))
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only root can be another user")
+@pytest.mark.needs_root
 @pytest.mark.parametrize(("mode", "is_served"), [("local", False), ("open", True)])
 def test_another_user_of_the_host_only_passes_where_the_door_is_open(mode: str, is_served: bool) -> None:
     door = doors(mode)

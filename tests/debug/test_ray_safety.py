@@ -104,7 +104,7 @@ def call(places: list[tuple[str, int]], words: bytes, user: int | None = None, p
     return [bytes.fromhex(line) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="becomes another user")
+@pytest.mark.needs_root
 def test_a_stranger_is_told_nothing_and_harms_nothing(stopped: Stopped) -> None:
     places = listening(stopped)
     ours = (hub_place(stopped.cluster)["host"], hub_place(stopped.cluster)["port"])
@@ -194,7 +194,7 @@ def test_the_token_is_in_no_log_and_in_no_file_of_ours(stopped: Stopped) -> None
     assert files_with(token, Path(stopped.cluster.environ["DEVKIT_HOME"])) == []
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="becomes another user")
+@pytest.mark.needs_root
 @pytest.mark.parametrize("where", ["home", "logs"])
 def test_another_user_can_read_no_file_of_ours(stopped: Stopped, where: str) -> None:
     cluster = stopped.cluster

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psutil
@@ -22,6 +23,8 @@ from tests.debug.conftest import PROGRAMS, Cluster, Job, eventually, mark, short
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 LOOP = PROGRAMS / "loop.py"
 SHARE = 20  # of a second the hub has one part: as among forty busy processes on two cores
+BUSY, CORES = 40, 2
+LONG = ("300", 400.0)  # seconds that a user gives the cluster there, and that the test gives the command
 PATIENCE = ("--timeout", "120")
 SILENCE = 8.0  # seconds without the GCS; each request to it gives up after five
 
@@ -76,6 +79,43 @@ def starved(process: psutil.Process) -> Iterator[None]:
         over.set()
         thread.join()
         process.resume()
+
+
+@contextmanager
+def among_busy_processes(cluster: Cluster) -> Iterator[None]:
+    """The whole cluster, and forty others that never rest, on two cores."""
+    cores = sorted(os.sched_getaffinity(0))[:CORES]
+    spin = [sys.executable, "-c", f"import os; os.sched_setaffinity(0, {cores})\nwhile True: pass"]
+    kept = {each: each.cpu_affinity() for each in processes_of(cluster)}
+    others = [subprocess.Popen(spin) for _ in range(BUSY)]
+    try:
+        for each in kept:
+            with suppress(psutil.NoSuchProcess):
+                each.cpu_affinity(cores)
+        yield
+    finally:
+        for other in others:
+            other.kill()
+        for other in others:
+            other.wait()
+        for each in processes_of(cluster):  # those that were started meanwhile have it from their parents
+            with suppress(psutil.NoSuchProcess):
+                each.cpu_affinity(next(iter(kept.values())))
+
+
+def processes_of(cluster: Cluster) -> list[psutil.Process]:
+    found = []
+    for each in psutil.process_iter():
+        with suppress(psutil.Error):
+            if each.environ().get("RAY_TMPDIR") == cluster.environ["RAY_TMPDIR"]:
+                found.append(each)
+    return found
+
+
+def patiently(cluster: Cluster, *words: str, option: str = "--timeout") -> Any:
+    """What a verb says whose user gives the cluster all the time that it may need."""
+    seconds, deadline = LONG
+    return json.loads(cluster.devkit(*words, option, seconds, "--json", timeout=deadline))
 
 
 def eval_everywhere(cluster: Cluster, *options: str) -> list[Any]:
@@ -141,6 +181,44 @@ def is_known_to_have_died(cluster: Cluster, pid: int) -> bool:
     with Dashboard(cluster.dashboard_url, Token(token, "the test")) as dashboard:
         rows = [row for row in dashboard.workers() if row.pid == pid and not row.is_alive]
     return any(row.exit_type not in EXPECTED for row in rows)
+
+
+@pytest.mark.timeout(1800)
+def test_a_hub_among_forty_busy_processes_is_slow_and_comes_back_with_its_breakpoints(
+    own: Cluster, looping: Job
+) -> None:
+    own.devkit("break", "--clear", "all", "--answer-timeout", "120")
+    with among_busy_processes(own):
+        hub = hub_of(own)
+        place = f"{LOOP}:{mark(LOOP, 'step')} if k < -3"
+        [state] = patiently(own, "break", place, option="--answer-timeout")["breakpoints"]
+        assert state["armed"] >= 2, state
+        ranks = [each for each in patiently(own, "ps")["workers"] if each["role"] == "Worker"]
+        assert [each["connected"] for each in ranks] == [True, True]
+        assert len(patiently(own, "stacks")["groups"]) >= 1
+        assert hub_of(own) == hub, "it is the same process"
+        # when it is killed, another one takes its place
+        before = known(patiently(own, "break", "--list", option="--answer-timeout")["breakpoints"])
+        os.kill(hub.pid, signal.SIGKILL)
+        assert known(patiently(own, "break", "--list", option="--answer-timeout")["breakpoints"]) == before != []
+        assert hub_of(own) != hub
+        assert patiently(own, "crashes")["crashes"] == []
+        again = eventually(
+            lambda: armed(patiently(own, "break", "--list", option="--answer-timeout")), "it is armed", 600
+        )
+        assert again >= 2
+    # then it does what it is for
+    own.devkit("break", "--clear", "all", "--answer-timeout", "120")
+    own.json("break", f"{LOOP}:{mark(LOOP, 'step')}", "--answer-timeout", "120")
+    stops = eventually(lambda: len(found := own.ps(looping.id)["stops"]) == 2 and found, "two stops")
+    own.devkit("break", "--clear", "all", "--answer-timeout", "120")
+    assert len(own.json("continue", "--all", *PATIENCE)["continued"]) == len(stops)
+
+
+def armed(listed: Any) -> int:
+    """In how many processes the one breakpoint is; 0 while not in both ranks."""
+    [state] = listed["breakpoints"]
+    return int(state["armed"]) if state["armed"] >= 2 else 0
 
 
 def known(breakpoints: list[dict[str, Any]]) -> list[Any]:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import threading
 import time
 from argparse import Namespace
 from collections import namedtuple
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from types import FrameType
-from typing import Any, NoReturn
+from html import unescape
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import FrameType, SimpleNamespace
+from typing import Any, NoReturn, cast
 from urllib.parse import urlsplit
 
 import numpy
@@ -18,7 +24,11 @@ import pytest
 import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
+from devkit.agent.replay import _lines as replay_lines
+from devkit.agent.show import main as show
+from devkit.console import report_error
 from devkit.debug.crash_page import crash_page
 from devkit.debug.inworker import caught, ended, keeps, snapshot, statements
 from devkit.debug.inworker.as_documents import to_json
@@ -28,10 +38,26 @@ from devkit.debug.inworker.redaction import scrub, scrub_start
 from devkit.debug.inworker.sources import source_around
 from devkit.debug.inworker.values import LARGE, SMALL, error_line, evaluate_log, summarise
 from devkit.debug.rows import JobRow
+from devkit.doctor.examine import _shown as as_shown
+from devkit.doctor.onnode.facts import Collective
+from devkit.doctor.plan import Demand, place
+from devkit.doctor.records import DoctorRecord, Finding
+from devkit.doctor.view import lines as doctor_lines
+from devkit.lint.read import Wish
+from devkit.lint.run import lint
+from devkit.lint.source import Source
+from devkit.lint.view import lines as lint_lines
 from devkit.logs import redact, view
 from devkit.logs.collect import Left, LogFile, of_log
 from devkit.logs.order import first_error
+from devkit.records import Cut, ErrorRecord, SmokeRecord
+from devkit.smoke.checks.outcome import Outcome
+from devkit.smoke.report import junit_xml, write_report
+from devkit.smoke.results import Results
+from devkit.smoke.run import record_of
+from devkit.smoke.view import PlainView
 from tests.debug.planted import HEX, KINDS, NAMELESS, STRUCTURES, TEXTS, WORD, Plain, Secret, made, run
+from trainer.agent.again import Compared, Difference, Recorded
 
 WHO = Identity("01", "w" * 8, "n1", "10.0.0.5", "host", 7, role="Worker", rank=1, python="3.11.7")
 # Any example tells as much as a shorter one, and shrinking takes minutes.
@@ -125,6 +151,84 @@ def text_views(text: str) -> dict[str, str]:
     }
 
 
+def verb_views(text: str) -> dict[str, str]:
+    """What the verbs that look at a training say of it: of a check that failed by it, or of a command that has it."""
+    return smoke_views(text) | doctor_views(text) | lint_views(text) | agent_views(text) | error_views(text)
+
+
+def smoke_views(text: str) -> dict[str, str]:
+    """The record of a run, its file for CI, its page, and the log that is kept with it."""
+    results = Results(names=("rewards", "run"))
+    results.add("rewards", lambda: Outcome(False, f"ValueError: {text}"))
+    results.failed("run", f"the trainer failed: {text}")
+    plan = SimpleNamespace(kept={"reward": text}, cut=(Cut("reward", text, "", "it is the test's", True),))
+    record = record_of(cast(Any, plan), SmokeRecord(1.0, {}, results.all, ()))
+    with TemporaryDirectory() as folder:
+        log = Path(folder, "failure.log")
+        log.write_text(text)
+        written = write_report(record, Path(folder, "report"), logs={"failure.log": log})
+        files = [each for each in Path(folder, "report").rglob("*") if each.is_file()]
+        views = {f"smoke, {each.name}": unescape(each.read_text()) for each in files}
+    page = io.StringIO()
+    view = PlainView(Console(file=page), Console(file=page))
+    view.note(f"kept: {text}")
+    for each in record.checks:
+        view.check(each)
+    return views | {
+        "smoke, junit": unescape(junit_xml(written)),
+        "smoke --json": json.dumps(written.to_json()),
+        "smoke": page.getvalue(),
+    }
+
+
+def doctor_views(text: str) -> dict[str, str]:
+    finding = Finding("retriever", ("node-1",), f"it failed: {text}", f"of {text}", f"curl {text}", (text,))
+    failed = Collective("gloo", 2, "failed", detail=text)
+    demand = Demand("trainer.main_ppo", "run.sh:1", 1, 1, gpus=False, retriever=text)
+    found = DoctorRecord("", 1.0, (), (), (failed,), (place(demand, []),), (as_shown(finding),))
+    page = io.StringIO()
+    for line in doctor_lines(found):
+        Console(file=page, width=400).print(line, soft_wrap=True)
+    return {"doctor": page.getvalue(), "doctor --json": json.dumps(found.to_json())}
+
+
+def lint_views(text: str) -> dict[str, str]:
+    """Of a line with a mistake in it, before and behind what is to be hidden."""
+    line = " ".join(text.split())
+    script = f"python -m trainer.main_ppo trainer.nnode=1 {line} trainer.nnode=2\n"
+    record = lint([Source.of_text("run.sh", script)], Wish(None, None))
+    assert record.findings
+    return {"lint": "\n".join(each.plain for each in lint_lines(record)), "lint --json": json.dumps(record.to_json())}
+
+
+def agent_views(text: str) -> dict[str, str]:
+    turn = {"sampled": text, "sampled_ids": [1], "logp": [0.0], "answered": text, "answered_ids": [2], "reward": 0.0}
+    sample = {"row": "r", "prompt": text, "ended": "done", "score": 0.0, "turns": [turn | {"seconds": 0.0}]}
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "1.jsonl")
+        file.write_text(json.dumps(sample) + "\n")
+        views = {name: printed(lambda json=json: show(file, 1, None, json=json)) for name, json in SHOWN_AS.items()}
+    compared = Compared(1, 0.0, Difference(f"it said {text}", text, text))
+    recorded = Recorded(1, (text,), ("", text), (0.0,), "done", None)
+    views["agent replay"] = "\n".join(each.plain for each in replay_lines(compared, recorded))
+    return views
+
+
+SHOWN_AS = {"agent show": False, "agent show --json": True}
+
+
+def error_views(text: str) -> dict[str, str]:
+    """Of any verb that ends with an error."""
+    problem = ErrorRecord(f"it failed: {text}", f"try {text}", 1)
+    return {"error": printed(lambda: report_error(problem, {}, as_json=True))}
+
+
+def printed(act: Callable[[], object]) -> str:
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(out):
+        act()
+    return out.getvalue()
+
+
 def all_views(value: Any) -> dict[str, str]:
     """Of a value that a frame holds, and that an exception of it carries."""
     try:
@@ -180,6 +284,7 @@ def test_no_view_shows_a_secret_in_a_text(kind: str) -> None:
             text = hold(KINDS[kind].name, secret.text)
             assert_hidden(secret, all_views(text), shape)
             assert_hidden(secret, text_views(text), shape)
+            assert_hidden(secret, verb_views(text), shape)
 
     planted()
 

@@ -28,7 +28,7 @@ SECONDS = stretched(60.0)  # for any answer
 PR_SET_DUMPABLE = 4
 APART = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 
-needs_users = pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only root can be another user")
+needs_users = pytest.mark.needs_root
 
 
 def become(uid: int, lent: int | None = None) -> None:

@@ -3,6 +3,7 @@
 A fence of `console` is a session. In it `$ ` begins what is typed into a shell, `(devkit ...) ` what is typed at the
 debugger's prompt, and `^C` is that key; the other lines are what is printed, `...` what is left out of it. A comment
 `<!-- terminal 2 -->` says where it is typed from there on, and `<!-- not typed: WHY -->` leaves out the next session.
+A fence that only lists commands has such a word, too, since nobody types it.
 What the page has saved ("Save this as `job.py`", before a fence) is saved.
 """
 
@@ -22,6 +23,35 @@ CHANGING = re.compile(r"\S*\d\S*|\s+")
 NUMBERS = re.compile(r"\S*\d\S*")
 ADDRESS = re.compile(r"192\.0\.2\.\d+")  # of examples, by RFC 5737
 SHORTEST_ID = 4  # characters of an id that are typed at least
+
+
+# What begins a command, in a fence that is no session.
+COMMAND = re.compile(
+    r"^(?:\$ )?(?:devkit|python3?|make|ray|bash|sh|pip|sed|cat|export|kubectl|dstack|curl|srun|sbatch|openssl)\s",
+    re.MULTILINE,
+)
+SHELLS = ("", "bash", "sh", "console")  # kinds of fences in which commands stand
+
+
+def untold(page: str) -> list[str]:
+    """The first lines of fences with commands that nobody types, and that do not say why."""
+    found, read = [], 0
+    for fence in FENCE.finditer(page):
+        before, read = page[read : fence.start()], fence.end()
+        is_plain = fence["kind"] in SHELLS and fence["kind"] != "console"
+        told = NOT_TYPED.search(before) or SAVE.search(before) or fence["body"].startswith("#!")
+        if is_plain and COMMAND.search(fence["body"]) and not told:
+            found.append(fence["body"].partition("\n")[0])
+    return found
+
+
+def commands(page: str) -> list[str]:
+    """Each command of the page's fences, on one line, typed or not; without comments and `...`."""
+    found = []
+    for fence in FENCE.finditer(page):
+        body = fence["body"].replace("\\\n", " ") if fence["kind"] in SHELLS else ""
+        found += [line.removeprefix(SHELL).split("  #")[0].strip() for line in body.splitlines() if COMMAND.match(line)]
+    return [command.removesuffix("...").strip() for command in found]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from tests.walks.typist import FOLDER, walk
 
 pytestmark = pytest.mark.timeout(900)
 PAGES = {  # and how many lines of it are typed at least
-    "README.md": 8,
+    "README.md": 9,
     "docs/index.md": 3,
     "docs/debugging.md": 25,
     "docs/smoke.md": 3,
@@ -28,15 +28,19 @@ PAGES = {  # and how many lines of it are typed at least
     "docs/agents.md": 3,
     "docs/retriever.md": 5,
     "docs/tools.md": 1,
+    "docs/trainer.md": 1,
+    "docs/clusters.md": 4,
+    "docs/walkthrough.md": 1,
 }
-CHEAP = ("docs/index.md", "docs/doctor.md", "docs/agents.md", "docs/retriever.md", "docs/tools.md")  # start no Ray
+# They start no Ray.
+CHEAP = ("docs/index.md", "docs/doctor.md", "docs/agents.md", "docs/retriever.md", "docs/tools.md", "docs/trainer.md")
 SMALL = 'devkit smoke --tiny "data.train_files=[]" "data.val_files=[]" -- bash'  # as the README has it
 
 
 @pytest.fixture
 def reader(terminal: Terminal) -> Terminal:
     """In the project's folder, as far as the pages name what is in it."""
-    for folder in ("docs", "tests"):
+    for folder in ("docs", "tests", "scripts"):
         terminal.run(f"mkdir -p {FOLDER} && ln -s {shlex.quote(str(REPOSITORY / folder))} {FOLDER}/{folder}")
     return terminal
 

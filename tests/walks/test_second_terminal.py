@@ -181,6 +181,19 @@ TWO_MACHINES = {  # how it is started, where its two ranks stop, their role, how
 }
 
 
+def test_a_smoke_test_of_two_nodes(terminal: Terminal) -> None:
+    """Both are on this machine, and the token is known to its process alone."""
+    two = "trainer.nnodes=2 trainer.n_gpus_per_node=1"
+    with terminal.running(f'devkit run --break "{ROLES}:{UPDATE}" -- devkit smoke --tiny {two}') as program:
+        stops = terminal.stops(program, 2)
+        assert {(each["role"], each["rank"]) for each in stops} == {("PPOWorker", 0), ("PPOWorker", 1)}
+        listed = terminal.run("devkit ps")
+        assert listed.count(f"{ROLES}:{UPDATE}") >= 2, listed
+        assert "PPOWorker ranks 0,1  stopped by devkit" in terminal.run("devkit stacks")
+        assert terminal.run("devkit eval self.seat.rank") == "rank 0  0\nrank 1  1\n"
+        assert "no crashes" in terminal.run("devkit crashes")
+
+
 @pytest.mark.parametrize(("verb", "command", "where", "role", "rank", "cpus"), TWO_MACHINES.values(), ids=TWO_MACHINES)
 def test_two_machines_and_a_terminal_on_each(
     lan: Lan, verb: str, command: str, where: str, role: str, rank: str, cpus: int
@@ -188,11 +201,34 @@ def test_two_machines_and_a_terminal_on_each(
     here, there = Terminal(lan[0]), Terminal(lan[1])
     here.run(f"ray start --head --num-cpus {cpus}")
     there.run(f"ray start --address=10.77.0.1:6379 --num-cpus {cpus}")
-    with here.running(f"devkit {verb} --break '{where}' -- {command}") as program:
+    debug_from_both(here, there, f"devkit {verb} --break '{where}' -- {command}", where, role, rank)
+
+
+@pytest.mark.parametrize("kind", ["trainer", "verl"])
+def test_two_machines_whose_ray_asks_for_a_token_and_a_terminal_on_each(lan: Lan, kind: str) -> None:
+    """As docs/clusters.md has it; the token lies where Ray keeps it, and nobody sets a variable."""
+    _, command, where, role, rank, cpus = TWO_MACHINES[kind]
+    here, there = Terminal(lan[0]), Terminal(lan[1])
+    page = here.run(f"devkit debug-cluster --dashboard-host 0.0.0.0 --num-cpus {cpus}")
+    assert "required (yours:" in page, page
+    token = here.run("cat .ray/auth_token").strip()
+    there.run(f"mkdir -m 700 .ray && umask 077 && echo {token} > .ray/auth_token")
+    there.run(f"devkit debug-cluster --join 10.77.0.1:6379 --auth token --num-cpus {cpus}")
+    debug_from_both(here, there, f"devkit run --break '{where}' -- {command}", where, role, rank)
+    # and who has no token is refused, on either machine
+    for terminal in (here, there):
+        terminal.run("mv .ray .ray-elsewhere")
+        refused = terminal.try_("devkit ps --address http://10.77.0.1:8265")
+        assert refused.returncode == 3 and "token" in refused.stderr, refused
+
+
+def debug_from_both(here: Terminal, there: Terminal, run: str, where: str, role: str, rank: str) -> None:
+    """The verbs, in a shell on each machine, of a program that stops in a rank on each."""
+    with here.running(run) as program:
         ids = {stop["rank"]: stop["id"] for stop in here.stops(program, 2)}
         for terminal in (here, there):
             listed, _, _ = terminal.run("devkit ps").partition("\nbreakpoints\n")
-            assert listed.count(where) == 2 and all(host.ip in listed for host in lan), listed
+            assert listed.count(where) == 2 and all(each.host.ip in listed for each in (here, there)), listed
             assert f"{role} ranks 0,1  stopped by devkit" in terminal.run("devkit stacks")
             assert terminal.run(f"devkit eval {rank}") == "rank 0  0\nrank 1  1\n"
         assert there.run("devkit break --clear all").startswith("cleared ")
