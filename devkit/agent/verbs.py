@@ -100,16 +100,23 @@ def replay(
     env: Annotated[
         str | None,
         typer.Option(
-            metavar="ENV", help="Where the environment's file lies now: FILE.py:CLASS [default: as recorded]."
+            metavar="ENV",
+            help="The environment, or where its file lies now: FILE.py:CLASS [default: as recorded].",
         ),
     ] = None,
+    trust: Annotated[
+        bool,
+        typer.Option("--trust", help="Run the code, or ask the server, that FILE names: you know who wrote it."),
+    ] = False,
     json: Json = False,
 ) -> int:
     """Play a recorded conversation again, without a model.
 
     What the model said goes into a fresh environment with the recorded seed, in this process: breakpoint() and pdb
     work. The first answer that is not as recorded is named; then the exit code is 1.
+
+    What FILE names runs without --env or --trust only if it is an environment of the trainer's own.
     """
     from devkit.agent.replay import ReplayOptions, main
 
-    return main(ReplayOptions(file, row, turn, env, json))
+    return main(ReplayOptions(file, row, turn, env, trust, json))
