@@ -32,6 +32,8 @@ _POOLER = "pooler."  # a layer behind what is used here; without weights of its 
 # Of a configuration: names and versions, which change no number.
 _NO_PART = frozenset({"_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version"})
 _LAYOUT = "give a folder with config.json, weights and tokenizer, such as a copy of intfloat/e5-base-v2"
+_OWN_CODE = "its architecture is code in its folder, and an encoder's code is never run"
+_KNOWN = "give an encoder like e5, bge or contriever"
 _SHOWN = 60  # characters of a text, in a message
 
 
@@ -113,9 +115,11 @@ def _loaded(path: str) -> tuple[Any, Any]:
     folder = local_path(path)
     try:
         with _without_bars():
-            tokenizer = AutoTokenizer.from_pretrained(folder)
-            model, info = AutoModel.from_pretrained(folder, output_loading_info=True)
+            tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+            model, info = AutoModel.from_pretrained(folder, trust_remote_code=False, output_loading_info=True)
     except UNREADABLE as error:
+        if "trust_remote_code" in str(error):
+            raise ModelError(f"the encoder {path} can't be used: {_OWN_CODE}", hint=_KNOWN) from error
         raise ModelError(
             f"the encoder {path} cannot be loaded: {reason(error)}",
             hint=_LAYOUT,
@@ -133,9 +137,7 @@ def _loaded(path: str) -> tuple[Any, Any]:
         else None
     )
     if unfit:
-        raise ModelError(
-            f"the encoder {path} can't be used: it {unfit}", hint="give an encoder like e5, bge or contriever"
-        )
+        raise ModelError(f"the encoder {path} can't be used: it {unfit}", hint=_KNOWN)
     return model.float().eval(), tokenizer
 
 
