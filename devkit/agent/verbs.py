@@ -10,6 +10,7 @@ import typer
 from devkit.debug.verbs import Json
 from devkit.durations import duration
 
+LARGEST_SEED = 2**32 - 1  # that numpy, torch and gymnasium take
 app = typer.Typer(name="agent", help="Check and play environments, show and replay conversations.")
 
 
@@ -54,7 +55,10 @@ def play(
         str | None,
         typer.Option(metavar="MODEL", help="Show the tokens of this one [default: actor_rollout_ref.model.path]."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(metavar="N", help="The environment's [default: the run's first].")] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, max=LARGEST_SEED, help="The environment's [default: the run's first]."),
+    ] = None,
     prompt: Annotated[
         str | None, typer.Option(metavar="WORDS", help="What stands before the first turn: of search.")
     ] = None,
