@@ -26,6 +26,7 @@ from trainer.config.agent_schema import MultiTurnConfig
 from trainer.user_file import text_of
 
 _WHERE = "give --env FILE.py:CLASS where the file lies elsewhere now"
+_OLD = "an earlier version has written it; a run of this one writes it anew to trainer.rollout_data_dir"
 _FILES = {"tool_config_path", "function_tool_path"}
 
 
@@ -73,7 +74,7 @@ def _recorded(sample: Mapping[str, Any], options: ReplayOptions) -> Recorded:
     if not isinstance(seed, int) or not all(isinstance(each, str) for each in texts):
         raise UsageError(
             f"conversation {options.row} of {options.file} has no seed, or not what its environment was given and gave",
-            hint="an earlier version has written it; a run of this one writes it anew to trainer.rollout_data_dir",
+            hint=_OLD,
         )
     actions = tuple(turn["action"] for turn in turns)
     observations = (sample["observation"], *(turn["observation"] for turn in turns))
@@ -82,7 +83,10 @@ def _recorded(sample: Mapping[str, Any], options: ReplayOptions) -> Recorded:
     agent = known.get("agent") if isinstance(known, dict) else None
     given = sample.get("asked")
     given = given if isinstance(given, dict) else {}
-    asked = options_of(given, agent) if isinstance(agent, str) else row_options.options_of(given)
+    try:
+        asked = options_of(given, agent) if isinstance(agent, str) else row_options.options_of(given)
+    except (RecursionError, ValueError):
+        raise UsageError(f"the row of conversation {options.row} is nested too deeply", hint=_OLD) from None
     return Recorded(seed, actions, observations, rewards, sample["ended"], asked)
 
 
@@ -99,7 +103,7 @@ def _source(sample: Mapping[str, Any], options: ReplayOptions) -> Source:
     ):
         raise UsageError(
             f"conversation {options.row} of {options.file} does not say which environment it was played in",
-            hint="an earlier version has written it; a run of this one writes it anew to trainer.rollout_data_dir",
+            hint=_OLD,
         )
     env = options.env or known["env"]
     if env in BUILT_IN:

@@ -20,7 +20,7 @@ from transformers import AutoModel, AutoTokenizer
 from transformers.utils import logging
 
 from trainer.config.files import HUB_ID
-from trainer.config.model_folder import model_faults, tokenizer_faults
+from trainer.config.model_folder import model_faults, read_object, tokenizer_faults
 from trainer.errors import ConfigError, ModelError
 from trainer.model_path import UNREADABLE, local_path, reason
 from trainer.retrieval.corpus import DIGEST_CHARACTERS
@@ -167,11 +167,11 @@ def _require_pooling(path: str, kind: str) -> None:
     """Raises ModelError where the folder itself, by a file of sentence-transformers, asks for another pooling."""
     file = Path(os.path.expanduser(path)) / "1_Pooling" / "config.json"
     try:
-        said = json.loads(file.read_text(encoding="utf-8"))
+        said = read_object(file)
     except (OSError, ValueError):
         return
     names = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}
-    asked = [pooling for pooling, name in names.items() if isinstance(said, dict) and said.get(name) is True]
+    asked = [pooling for pooling, name in names.items() if said.get(name) is True]
     if asked and KINDS[kind].pooling not in asked:
         raise ModelError(
             f"the encoder {path} is not of kind {kind}: its {file.parent.name}/{file.name} asks for {asked[0]} pooling",
