@@ -16,7 +16,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from trainer.config.yaml_text import checked, load
+from trainer.config.yaml_text import checked, texts_in
 from trainer.errors import ConfigError
 
 _EXAMPLES = "examples"  # where ROLL's start script stands, which its paths are relative to
@@ -66,11 +66,13 @@ def read(path: str, name: str) -> RollFile:
 def _require_loadable(folder: Path, file: Path, seen: set[Path]) -> None:
     """Of a file, and of those that its `defaults` name. What is not there, hydra says. Raises ConfigError."""
     file = Path(os.path.normpath(file))
-    if file in seen or not file.exists():
+    if file in seen:
         return
     seen.add(file)
     try:
-        said = load(checked(file))
+        said = texts_in(checked(file))
+    except (FileNotFoundError, NotADirectoryError):
+        return
     except (OSError, ValueError, yaml.YAMLError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())
         raise ConfigError(f"{file}: {why}", hint="give a file of ROLL, in YAML") from error

@@ -62,9 +62,15 @@ def require_plain(text: str) -> None:
         within[-1] = (within[-1][0], within[-1][1] + size)
 
 
-def load(text: str) -> Any:
-    """What a text says that `checked` gave, as plain values. Raises yaml.YAMLError, ValueError."""
-    return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+def texts_in(text: str) -> Any:
+    """What a text says that `checked` gave. Every value is a text, so that none is of a wrong form.
+
+    Raises yaml.YAMLError.
+
+    >>> texts_in("a: [1, 2020-99-99]")
+    {'a': ['1', '2020-99-99']}
+    """
+    return yaml.load(text, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))
 
 
 def _wrong(what: str, event: Any) -> yaml.MarkedYAMLError:
