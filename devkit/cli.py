@@ -113,7 +113,9 @@ def smoke(
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the working folder.")] = False,
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop after the first failed check.")] = False,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed for model, data and sampling.")] = 0,
+    seed: Annotated[
+        int, typer.Option(metavar="N", min=0, max=agent_verbs.LARGEST_SEED, help="Seed for model, data and sampling.")
+    ] = 0,
     timeout: Annotated[float | None, duration(help="Give up after this long (exit code 4).")] = None,
 ) -> int:
     """Run a tiny PPO training end to end and check each part.

@@ -86,6 +86,15 @@ def test_every_fraction_is_a_duration() -> None:
     assert floats == DURATIONS
 
 
+def test_every_seed_is_one_that_all_libraries_take() -> None:
+    seeds = [(path, option) for path, option in OPTIONS if option.opts[0] == "--seed"]
+    assert {path[-1] for path, _ in seeds} == {"smoke", "play"}
+    for path, option in seeds:
+        assert (option.min, option.max) == (0, 2**32 - 1)
+        with pytest.raises(typer.BadParameter, match="4294967295"):
+            parse(path, "--seed=4294967296", "frozen_lake")
+
+
 @pytest.mark.parametrize("value", ["inf", "-inf", "nan", "-1", "1e300", f"{MOST + 1:.0f}", "0"])
 @pytest.mark.parametrize(("path", "option"), DURATIONS, ids=names(DURATIONS))
 def test_a_duration_is_one_that_a_clock_can_wait(path: tuple[str, ...], option: str, value: str) -> None:

@@ -29,9 +29,10 @@ from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
-from trainer import typed_json
+from trainer import own_files, typed_json
 from trainer.config import tree
 from trainer.config.choices import value_problem
+from trainer.config.model_folder import file_size
 from trainer.config.schema import Config
 from trainer.errors import CapsuleError
 from trainer.records import Scores, TrainBatch, UpdateReport
@@ -147,7 +148,7 @@ def finish(partial: Path, seen: Seen) -> Path:
             hint="keep text, numbers, lists and mappings in the data's rows",
         ) from error
     with written(final):
-        with zipfile.ZipFile(partial, "a") as file:
+        with own_files.changed(partial) as opened, zipfile.ZipFile(opened, "a") as file:
             file.writestr("batch.safetensors", tensors_to_bytes(tensors))
             file.writestr("capsule.json", json.dumps({"format": FORMAT, **data}, ensure_ascii=False))
         partial.replace(final)
@@ -160,6 +161,7 @@ class Capsule:
     def __init__(self, path: Path) -> None:
         self.path = path
         with self._read():
+            file_size(path)  # a pipe would be waited for
             self._file = zipfile.ZipFile(path)
             data = json.loads(self._entry("capsule.json"))
             if not isinstance(data, dict) or data.pop("format", None) != FORMAT:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from trainer import digests
+from trainer import digests, own_files
 from trainer.config.model_folder import read_text
 from trainer.digests import Digest, DigestFiles
 from trainer.errors import CheckpointError
@@ -190,7 +190,7 @@ def _put_in_place(partial: Path, final: Path) -> None:
     """Gives `partial` its name, and makes it the latest."""
     root, aside = final.parent, final.with_name(final.name + REPLACED)
     beside = root / (LATEST_FILE + NEW)
-    _write(beside, str(step_of(final)))
+    own_files.write(beside, str(step_of(final)), durable=True)
     if final.exists():
         final.rename(aside)
     partial.rename(final)
@@ -237,16 +237,9 @@ def _require_shards(folder: Path) -> None:
 def _write_durably(path: Path, text: str) -> None:
     """On disk before anything refers to it, and never half there under its name."""
     beside = path.with_name(path.name + NEW)
-    _write(beside, text)
+    own_files.write(beside, text, durable=True)
     beside.replace(path)
     _sync(path.parent)
-
-
-def _write(path: Path, text: str) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _flush(folder: Path) -> None:
@@ -257,7 +250,7 @@ def _flush(folder: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         os.fsync(handle)
     except OSError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import math
 import os
 import sys
 import traceback
@@ -54,8 +55,12 @@ def output() -> Iterator[None]:
         ) from error
 
 
-def outcome(command: Callable[[], int], *, verbose: bool = False) -> int:
-    """The exit code of `command`; its error, if it ends with one, is on stderr. `verbose`: behind its traceback."""
+def outcome(command: Callable[[], int], *, verbose: bool = False, long: bool = False) -> int:
+    """The exit code of `command`; its error, if it ends with one, is on stderr. `verbose`: behind its traceback.
+
+    An error that nobody thought of is told in two lines, too. If `long`, nobody would repeat it for its traceback,
+    which is there in any case.
+    """
     speak_any_text()
     try:
         try:
@@ -78,6 +83,40 @@ def outcome(command: Callable[[], int], *, verbose: bool = False) -> int:
             forget_output()
         report_error(error)
         return error.exit_code
+    except Exception as error:  # noqa: BLE001 - the last resort: nobody is to read a traceback to know what to do
+        if verbose or long:
+            sys.excepthook(type(error), error, error.__traceback__)  # as without us, for a debugger's hook
+        report_error(unexpected(error, "above" if verbose or long else "with --verbose"))
+        return 1
+
+
+def unexpected(error: Exception, where: str) -> TrainerError:
+    """What none of ours is.
+
+    >>> unexpected(KeyError("a"), "above").message
+    "internal error: KeyError: 'a'"
+    """
+    first = str(error).strip().split("\n")[0][:300]
+    said = ": ".join(filter(None, ["internal error", type(error).__name__, first]))
+    return TrainerError(said, hint=f"the traceback ({where}) says where; is one of the files that it was given broken?")
+
+
+def number(name: str, least: float, most: float = math.inf) -> Callable[[str], float]:
+    """What argparse takes as the type of an option: a finite number within these limits.
+
+    >>> number("--tolerance", 0.0)("1e-3")
+    0.001
+    """
+
+    def parsed(text: str) -> float:
+        value = float(text)
+        if not (math.isfinite(value) and least <= value <= most):
+            limits = f"{least:g} or more" if most == math.inf else f"from {least:g} to {most:g}"
+            raise argparse.ArgumentTypeError(f"{text} is not a number that is {limits}")
+        return value
+
+    parsed.__name__ = f"number of {name}"
+    return parsed
 
 
 def report_error(error: TrainerError) -> None:

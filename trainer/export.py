@@ -54,13 +54,14 @@ def _not_to_copy(folder: str, names: list[str]) -> set[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit code: 0 written, 1 it could not be, 2 wrong command."""
-    return outcome(lambda: command(argv))
+    return outcome(lambda: command(argv), verbose="--verbose" in (sys.argv[1:] if argv is None else argv))
 
 
 def command(argv: Sequence[str] | None) -> int:
     parser = Parser(prog="python -m trainer.export", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("checkpoint", type=Path, help="a global_step_N folder")
     parser.add_argument("--output", type=Path, required=True, help="a new folder")
+    parser.add_argument("--verbose", action="store_true", help="tracebacks of errors")
     options = parser.parse_args(argv)
     parameters = export(
         *(options.checkpoint.expanduser(), options.output.expanduser()),

@@ -37,7 +37,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit code, as that of `trainer.main_ppo`."""
     words = sys.argv[1:] if argv is None else argv
-    return outcome(lambda: command(parse(argv)), verbose="--verbose" in words)
+    looks = not {"--check", "--print-config"}.isdisjoint(words)
+    return outcome(lambda: command(parse(argv)), verbose="--verbose" in words, long=not looks)
 
 
 def command(options: argparse.Namespace) -> int:

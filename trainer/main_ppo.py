@@ -34,7 +34,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit code: 0 fine, 1 the run failed, 2 wrong command, 3 no cluster, 4 a deadline passed, 130 interrupted."""
     words = sys.argv[1:] if argv is None else argv
-    return outcome(lambda: command(parse(argv)), verbose="--verbose" in words)
+    looks = not {"--check", "--print-config"}.isdisjoint(words)
+    return outcome(lambda: command(parse(argv)), verbose="--verbose" in words, long=not looks)
 
 
 def command(options: argparse.Namespace) -> int:

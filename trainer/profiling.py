@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from trainer import own_files
 from trainer.config.schema import ProfilerConfig
 from trainer.errors import TrainerError
 from trainer.interfaces import Clock
@@ -51,10 +52,12 @@ class Recording:
             self._trace.stop()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            if self._trace:
-                self._trace.export_chrome_trace(str(path))
-            else:
-                torch.cuda.memory._dump_snapshot(str(path))
+            with own_files.beside(path) as file:
+                if self._trace:
+                    self._trace.export_chrome_trace(str(file))
+                else:
+                    torch.cuda.memory._dump_snapshot(str(file))
+            if not self._trace:
                 torch.cuda.memory._record_memory_history(enabled=None)
         except (OSError, RuntimeError) as error:
             raise TrainerError(f"cannot write {path}: {error}", hint="set global_profiler.save_path") from error

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from trainer.commands import Parser, outcome, output
+from trainer import own_files
+from trainer.commands import Parser, number, outcome, output
 from trainer.findings import STAGES, Finding, table, to_json
 
 TRUST = "--trust-remote-code"
@@ -39,7 +40,7 @@ def replay(
 
     with (
         closing(Capsule(path)) as capsule,
-        tempfile.TemporaryDirectory(prefix="replay-") as folder,
+        tempfile.TemporaryDirectory(prefix="replay-", dir=own_files.temporary()) as folder,
         ExitStack() as stack,
     ):
         if capsule.trusts_code and not trust_remote_code:
@@ -54,7 +55,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--stage", action="append", choices=STAGES, metavar="NAME", help=f"may be repeated: {', '.join(STAGES)}"
     )
-    parser.add_argument("--tolerance", type=float, help="tolerance for what a model computes")
+    parser.add_argument("--tolerance", type=number("--tolerance", 0.0), help="tolerance for what a model computes")
     parser.add_argument(
         "--checkpoint", type=Path, help="the global_step_N before the step, if the capsule holds no weights"
     )
@@ -62,12 +63,14 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         TRUST, action="store_true", help="run code that comes with the capsule's models, if the capsule asks for it"
     )
     parser.add_argument("--json", action="store_true", help="one document on stdout")
+    parser.add_argument("--verbose", action="store_true", help="tracebacks of errors")
     return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit code: 0 all the same, 1 something is off or the capsule cannot be read."""
-    return outcome(lambda: command(parse(argv)))
+    words = sys.argv[1:] if argv is None else argv
+    return outcome(lambda: command(parse(argv)), verbose="--verbose" in words)
 
 
 def command(options: argparse.Namespace) -> int:

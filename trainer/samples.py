@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from trainer import own_files
 from trainer.agent.episode import Episode
 from trainer.agent.loop import seed_in
 from trainer.agent.row_options import ROW
@@ -42,7 +43,7 @@ def dump(
     with written(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = [json.dumps(row, ensure_ascii=False, default=str) for row in rows]
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        own_files.write(path, "\n".join(lines) + "\n")
 
 
 def sample(rollout: Rollout, scores: Scores, i: int, decode: Decode) -> Mapping[str, Any]:

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 from rich.theme import Theme
 
+from trainer import own_files
 from trainer.apart import Apart
 from trainer.config.schema import Config, TrainerConfig
 from trainer.config.show import CAUTION, GOOD, NAME
@@ -205,10 +206,9 @@ class JsonLines:
             path.parent.mkdir(parents=True, exist_ok=True)
 
     def log(self, step: int, metrics: Metrics) -> None:
-        with written(self.path), self.path.open("a") as file:
-            file.write(
-                json.dumps({"step": step} | {k: v if math.isfinite(v) else None for k, v in metrics.items()}) + "\n"
-            )
+        told = {"step": step} | {k: v if math.isfinite(v) else None for k, v in metrics.items()}
+        with written(self.path):
+            own_files.append(self.path, json.dumps(told) + "\n")
 
     def close(self) -> None:
         pass
@@ -257,6 +257,8 @@ class TensorboardLog:
                 "trainer.logger names tensorboard, which is not installed",
                 hint="pip install 'ray-devkit[tracking]', or take it out of trainer.logger",
             ) from error
+        with written(folder):
+            own_files.folder(folder)
         self.writer = SummaryWriter(str(folder))
 
     def log(self, step: int, metrics: Metrics) -> None:

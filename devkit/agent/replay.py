@@ -27,6 +27,8 @@ from trainer.config.agent_schema import MultiTurnConfig
 from trainer.user_file import text_of
 
 _WHERE = "give --env FILE.py:CLASS where the file lies elsewhere now"
+_OLD = "an earlier version has written it; a run of this one writes it anew to trainer.rollout_data_dir"
+_FILES = {"tool_config_path", "function_tool_path"}
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class ReplayOptions:
     row: int
     turn: int | None
     env: str | None
+    trust: bool = False  # the code that the file names
     json: bool = False
 
 
@@ -73,20 +76,27 @@ def _recorded(sample: Mapping[str, Any], options: ReplayOptions) -> Recorded:
     if not isinstance(seed, int) or not all(isinstance(each, str) for each in texts):
         raise UsageError(
             f"conversation {options.row} of {options.file} has no seed, or not what its environment was given and gave",
-            hint="an earlier version has written it; a run of this one writes it anew to trainer.rollout_data_dir",
+            hint=_OLD,
         )
     actions = tuple(turn["action"] for turn in turns)
     observations = (sample["observation"], *(turn["observation"] for turn in turns))
     rewards = tuple(turn["reward"] for turn in turns)
     known = sample.get("environment")
     agent = known.get("agent") if isinstance(known, dict) else None
-    given = sample.get("asked") or {}
-    asked = options_of(given, agent) if isinstance(agent, str) else row_options.options_of(given)
+    given = sample.get("asked")
+    given = given if isinstance(given, dict) else {}
+    try:
+        asked = options_of(given, agent) if isinstance(agent, str) else row_options.options_of(given)
+    except (RecursionError, ValueError):
+        raise UsageError(f"the row of conversation {options.row} is nested too deeply", hint=_OLD) from None
     return Recorded(seed, actions, observations, rewards, sample["ended"], asked)
 
 
 def _source(sample: Mapping[str, Any], options: ReplayOptions) -> Source:
-    """The environment of the record, as its file is now. Raises UsageError."""
+    """The environment of the record, as its file is now. Raises UsageError.
+
+    Whoever wrote the samples chose what they name: only the trainer's own environments run on their word alone.
+    """
     known = sample.get("environment")
     if (
         not isinstance(known, dict)
@@ -95,10 +105,14 @@ def _source(sample: Mapping[str, Any], options: ReplayOptions) -> Source:
     ):
         raise UsageError(
             f"conversation {options.row} of {options.file} does not say which environment it was played in",
-            hint="an earlier version has written it; a run of this one writes it anew to trainer.rollout_data_dir",
+            hint=_OLD,
         )
     env = options.env or known["env"]
-    if env in BUILT_IN or others.named(env):
+    if env in BUILT_IN:
+        return Source(env, None, known["kwargs"])
+    if (options.env is None or env == TOOLS) and not options.trust:
+        raise _untrusted(env, options)
+    if others.named(env):
         return Source(env, None, known["kwargs"])
     if env == TOOLS:
         return _tools(known)
@@ -115,16 +129,35 @@ def _source(sample: Mapping[str, Any], options: ReplayOptions) -> Source:
     return Source(env, text, known["kwargs"])
 
 
+def _untrusted(env: str, options: ReplayOptions) -> UsageError:
+    whose, named = f"conversation {options.row} of {options.file}", f"--env {env}, or "
+    if env == TOOLS:
+        what, named = f"{whose} names tools, which are files of code", ""
+    elif others.is_server(env):
+        what = f"{whose} names a server: {env.removeprefix(others.SERVER)}"
+    elif others.named(env) or is_file(env):
+        what = f"{whose} names code: {env}"
+    else:
+        return UsageError(f"{env} is neither an environment of the trainer's nor FILE.py:CLASS", hint=_WHERE)
+    return UsageError(what, hint=f"if you know who wrote that file and want this to run: {named}--trust")
+
+
 def _tools(known: Mapping[str, Any]) -> Source:
     """Tools, as their files are now. Raises UsageError."""
     files = known.get("files")
+    if not isinstance(files, dict) or not files.keys() <= _FILES or not all(_is_path(each) for each in files.values()):
+        raise UsageError("the conversation does not say which files its tools are", hint="a run of this version does")
     try:
-        text = bundle.read(MultiTurnConfig(**files)).to_text() if isinstance(files, dict) else None
+        text = bundle.read(MultiTurnConfig(**files)).to_text()
     except bundle.Broken as error:
         raise UsageError(str(error), hint=error.hint) from error
     if known.get("sha256") not in (None, digest(text)):
         talk().print("the tools have changed since the run", soft_wrap=True)
     return Source(TOOLS, text, known["kwargs"])
+
+
+def _is_path(value: object) -> bool:
+    return value is None or (isinstance(value, str) and "\0" not in value)
 
 
 def _lines(compared: Compared, recorded: Recorded) -> Iterator[Text]:

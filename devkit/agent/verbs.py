@@ -10,6 +10,7 @@ import typer
 from devkit.debug.verbs import Json
 from devkit.durations import duration
 
+LARGEST_SEED = 2**32 - 1  # that numpy, torch and gymnasium take
 app = typer.Typer(name="agent", help="Check and play environments, show and replay conversations.")
 
 
@@ -54,7 +55,10 @@ def play(
         str | None,
         typer.Option(metavar="MODEL", help="Show the tokens of this one [default: actor_rollout_ref.model.path]."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(metavar="N", help="The environment's [default: the run's first].")] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, max=LARGEST_SEED, help="The environment's [default: the run's first]."),
+    ] = None,
     prompt: Annotated[
         str | None, typer.Option(metavar="WORDS", help="What stands before the first turn: of search.")
     ] = None,
@@ -100,16 +104,23 @@ def replay(
     env: Annotated[
         str | None,
         typer.Option(
-            metavar="ENV", help="Where the environment's file lies now: FILE.py:CLASS [default: as recorded]."
+            metavar="ENV",
+            help="The environment, or where its file lies now: FILE.py:CLASS [default: as recorded].",
         ),
     ] = None,
+    trust: Annotated[
+        bool,
+        typer.Option("--trust", help="Run the code, or ask the server, that FILE names: you know who wrote it."),
+    ] = False,
     json: Json = False,
 ) -> int:
     """Play a recorded conversation again, without a model.
 
     What the model said goes into a fresh environment with the recorded seed, in this process: breakpoint() and pdb
     work. The first answer that is not as recorded is named; then the exit code is 1.
+
+    What FILE names runs without --env or --trust only if it is an environment of the trainer's own.
     """
     from devkit.agent.replay import ReplayOptions, main
 
-    return main(ReplayOptions(file, row, turn, env, json))
+    return main(ReplayOptions(file, row, turn, env, trust, json))

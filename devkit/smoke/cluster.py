@@ -19,6 +19,7 @@ from copy import copy
 from pathlib import Path
 from typing import Any
 
+from devkit.debug.inworker import private
 from devkit.errors import DeadlineError
 
 OBJECT_STORE_BYTES = 100 * 1024**2
@@ -147,8 +148,11 @@ def _kill(processes: Iterable[Any]) -> None:
 
 
 def short_temporary_folder() -> str:
-    """The user's, or /tmp: Ray's sockets live 88 characters below it, and a socket's path may have 107."""
-    own = tempfile.gettempdir()
+    """The user's, or /tmp; one in which nobody else can replace what is there, if it can be.
+
+    Ray's sockets live 88 characters below it, and a socket's path may have 107.
+    """
+    own = private.temporary()
     return own if len(own) <= SHORT or not os.path.isdir("/tmp") else "/tmp"
 
 

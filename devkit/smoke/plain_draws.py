@@ -308,7 +308,7 @@ def _compared(what: str, pairs: Pairs, temperature: float) -> list[Repeats]:
 def _network(model: str) -> Any:
     from transformers import AutoModelForCausalLM
 
-    return AutoModelForCausalLM.from_pretrained(model, **in_precision(torch.float64)).eval()
+    return AutoModelForCausalLM.from_pretrained(model, trust_remote_code=False, **in_precision(torch.float64)).eval()
 
 
 def _logits(network: nn.Module, samples: Sequence[Sample]) -> list[Tensor]:

@@ -195,19 +195,19 @@ def _of_reference(model: str, rows: Sequence[Row], settings: Settings) -> Furthe
 
     if "reference" not in rows[0]:
         return None
-    first = AutoModelForCausalLM.from_pretrained(model, **in_precision(torch.float64)).eval()
+    first = AutoModelForCausalLM.from_pretrained(model, trust_remote_code=False, **in_precision(torch.float64)).eval()
     return _furthest(first, [row | {"said": row["reference"]} for row in rows], settings)
 
 
 def _network(model: str, role: str, state: Mapping[str, Tensor]) -> nn.Module:
     from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
-    config = AutoConfig.from_pretrained(model)
+    config = AutoConfig.from_pretrained(model, trust_remote_code=False)
     network: nn.Module
     if role == "actor":
-        network = AutoModelForCausalLM.from_config(config, **in_precision(torch.float64))
+        network = AutoModelForCausalLM.from_config(config, trust_remote_code=False, **in_precision(torch.float64))
     else:
-        backbone = AutoModel.from_config(config, **in_precision(torch.float64))
+        backbone = AutoModel.from_config(config, trust_remote_code=False, **in_precision(torch.float64))
         head = nn.Linear(config.get_text_config().hidden_size, 1, dtype=torch.float64)
         network = nn.ModuleDict({"backbone": backbone, "value_head": head})
     weights = {name.removeprefix("model."): x.double() for name, x in state.items() if name.startswith("model.")}

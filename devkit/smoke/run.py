@@ -19,6 +19,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from devkit.console import emit, talk
+from devkit.debug.inworker import private
 from devkit.errors import DeadlineError, UsageError
 from devkit.logs import redact
 from devkit.records import SmokeRecord
@@ -48,7 +49,7 @@ def main(options: SmokeOptions) -> int:
     if options.command:
         options = _of_script(options)
     plan = _plan(options)
-    folder = Path(tempfile.mkdtemp(prefix="devkit-smoke-"))
+    folder = Path(tempfile.mkdtemp(prefix="devkit-smoke-", dir=private.temporary()))
     try:
         with make_view(json=options.json, log=folder / "stderr.log") as view, interrupting():
             _announce(plan, view, verbose=options.verbose)

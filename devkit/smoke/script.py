@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from devkit.debug.inworker import private
 from devkit.errors import DeadlineError, UsageError
 from devkit.smoke import standin
 
@@ -41,7 +42,8 @@ def capture(command: tuple[str, ...], timeout: float | None = None) -> TrainerCo
     Raises UsageError if it can't be run or ends without a trainer, DeadlineError after `timeout` seconds.
     """
     seconds = min(timeout or DEADLINE_SECONDS, DEADLINE_SECONDS)
-    with tempfile.TemporaryDirectory(prefix="devkit-standin-") as name, ExitStack() as endings:
+    place = private.temporary()  # it goes in front of PATH
+    with tempfile.TemporaryDirectory(prefix="devkit-standin-", dir=place) as name, ExitStack() as endings:
         folder = Path(name)
         fifo = folder / "command"
         os.mkfifo(fifo, 0o600)

@@ -96,7 +96,9 @@ class Stages:
                 spec["heads"] = HEADS // 2  # its attention on a CPU knows no heads of less than 32
             self.warm.tell("build", texts=texts, **spec)
             self.cluster.connect()
-            self.warm.answer()
+            if not self.warm.answer()["is_like"] and self.plan.like:
+                own = "its architecture is code in that folder, which is not run"
+                self.view.note(f"model: a tiny Qwen2 in place of {self.plan.like}: {own}")
             self.tokenizer = load_tokenizer(self.config.actor_rollout_ref.model)
             if self.plan.full.data.filter_overlong_prompts:
                 self._keep_filter()

@@ -77,28 +77,47 @@ def shrink(config: Any, tokenizer: Any, max_positions: int, heads: int = HEADS) 
     return config
 
 
-def build(spec: TinySpec) -> None:
-    """Writes configuration, weights and tokenizer into `spec.folder`."""
+def build(spec: TinySpec) -> bool:
+    """Writes configuration, weights and tokenizer into `spec.folder`. Whether the architecture is that of `spec.like`:
+    one that is code in its folder is not run."""
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM, Qwen2Config
+    from transformers import AutoModelForCausalLM, Qwen2Config
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # of a file that is written in no time
     tokenizer = make_tokenizer(spec.texts)
-    config = AutoConfig.from_pretrained(spec.like) if spec.like else Qwen2Config(num_key_value_heads=HEADS // 2)
+    config = _config_of(spec.like) if spec.like else None
+    is_like = config is not None
+    if config is None:
+        config = Qwen2Config(num_key_value_heads=HEADS // 2)
     shrink(config, tokenizer, spec.max_positions, spec.heads)
     torch.manual_seed(spec.seed)
-    model = AutoModelForCausalLM.from_config(config, **in_precision(torch.float32))
+    model = AutoModelForCausalLM.from_config(config, trust_remote_code=False, **in_precision(torch.float32))
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.generation_config.pad_token_id = tokenizer.pad_token_id
     model.save_pretrained(spec.folder)
     tokenizer.save_pretrained(spec.folder)
+    return is_like
+
+
+def _config_of(folder: str) -> Any:
+    """The configuration in a folder, without the names of code that is there; None where only that code knows it."""
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    except ValueError as error:
+        if "trust_remote_code" in str(error):
+            return None
+        raise
+    if hasattr(config, "auto_map"):
+        del config.auto_map  # the tiny model's folder has no such files
+    return config
 
 
 def build_from(**fields: Any) -> dict[str, Any]:
     """`build`, for the warm process."""
-    build(TinySpec(**{**fields, "texts": tuple(fields["texts"])}))
-    return {}
+    return {"is_like": build(TinySpec(**{**fields, "texts": tuple(fields["texts"])}))}
 
 
 def digests_of(folder: str) -> dict[str, Any]:
@@ -107,6 +126,6 @@ def digests_of(folder: str) -> dict[str, Any]:
 
     from trainer.learner.snapshot import digest
 
-    AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForCausalLM.from_pretrained(folder)
+    AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=False)
     return {"digests": {name: digest(tensor) for name, tensor in model.named_parameters()}}

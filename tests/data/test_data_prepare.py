@@ -8,7 +8,7 @@ import sys
 import types
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow.parquet as pq
 import pytest
@@ -204,8 +204,8 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(
     [path] = prepare("gsm8k", [str(file)], tmp_path / "out")
     before = path.read_bytes()
 
-    def fail(table: Any, where: Path) -> None:
-        where.write_bytes(b"half")
+    def fail(table: Any, where: BinaryIO) -> None:
+        where.write(b"half")
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("trainer.data.prepare.pq.write_table", fail)

@@ -15,7 +15,7 @@ import pytest
 from devkit import cli
 from devkit.agent.show import read
 from tests.trainer.conversations import END, SAMPLING, Characters, Scripted, prompts_of
-from trainer.agent.again import environment_facts
+from trainer.agent.again import digest, environment_facts
 from trainer.agent.homes import Houses
 from trainer.agent.keep import scores
 from trainer.agent.loop import Conversations, Limits
@@ -73,7 +73,7 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Path]]:
 
 def replayed(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, Any]:
     capsys.readouterr()
-    code = cli.main(["agent", "replay", *map(str, words), "--json"])
+    code = cli.main(["agent", "replay", *map(str, words), "--trust", "--json"])
     return code, json.loads(capsys.readouterr().out)
 
 
@@ -89,7 +89,7 @@ def test_what_was_recorded_comes_again(run: Callable[..., Path], capsys: pytest.
     for row in (1, 2, 3):
         code, record = replayed(capsys, file, "--row", row)
         assert (code, record["verdict"], record["answers"], record["seed"]) == (0, "pass", 4, 99 + row)
-    assert cli.main(["agent", "replay", str(file), "--row", "2", "--turn", "2"]) == 0
+    assert cli.main(["agent", "replay", str(file), "--row", "2", "--turn", "2", "--trust"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("conversation 2: row 1 of lake, sample 0, seed 101; ")
     assert [line.rpartition(",")[0] for line in lines[1:-1]] == [
@@ -141,7 +141,7 @@ def test_the_first_difference_is_named(
     found = record["difference"]
     assert (code, record["verdict"], found["turn"], found["what"]) == (1, "fail", turn, what), found
     assert recorded in str(found["recorded"]) and now in str(found["replayed"])
-    code = cli.main(["agent", "replay", str(file), "--row", "1"])
+    code = cli.main(["agent", "replay", str(file), "--row", "1", "--trust"])
     out, err = capsys.readouterr()
     assert code == 1 and f"DIFF {f'turn {turn}' if turn else 'reset'}: {what}" in out
     assert "count.py has changed since the run" in " ".join(err.split())
@@ -153,7 +153,7 @@ def test_the_first_difference_is_named(
 def test_an_environment_may_have_moved(run: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
     file = run()
     file.with_name("count.py").rename(moved := file.with_name("moved.py"))
-    assert cli.main(["agent", "replay", str(file), "--row", "1"]) == 2
+    assert cli.main(["agent", "replay", str(file), "--row", "1", "--trust"]) == 2
     err = " ".join(capsys.readouterr().err.split())
     assert "error: cannot read" in err and "--env FILE.py:CLASS" in err
     assert replayed(capsys, file, "--row", 1, "--env", f"{moved}:Count")[0] == 0
@@ -164,7 +164,7 @@ def test_a_breakpoint_in_it_is_at_a_prompt(run: Callable[..., Path]) -> None:
     file = run()
     line = COUNT[: COUNT.index("self.at += 1")].count("\n") + 1
     edit(file, "        self.at += 1", "        self.at += 1; breakpoint()")
-    replay = ["-m", "devkit", "agent", "replay", str(file), "--row", "1"]
+    replay = ["-m", "devkit", "agent", "replay", str(file), "--row", "1", "--trust"]
     typed = {
         tuple(replay): "p 'see', action, self.at\nc\nq\n",
         ("-m", "pdb", *replay): f"b {file.with_name('count.py')}:{line}\nc\np 'see', action\nq\n",
@@ -201,7 +201,7 @@ def test_a_record_without_what_it_needs_is_one_error(
 ) -> None:
     file = run()
     file.write_text("".join(json.dumps(sample | change) + "\n" for sample in read(file)))
-    assert cli.main(["agent", "replay", str(file), *words]) == 2
+    assert cli.main(["agent", "replay", str(file), *words, "--trust"]) == 2
     err = capsys.readouterr().err
     assert error in " ".join(err.split()) and "hint:" in err
 
@@ -209,6 +209,71 @@ def test_a_record_without_what_it_needs_is_one_error(
 def test_a_class_that_is_gone_is_one_error(run: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
     file = run()
     edit(file, "class Count", "class Counter")
-    assert cli.main(["agent", "replay", str(file), "--row", "1"]) == 2
+    assert cli.main(["agent", "replay", str(file), "--row", "1", "--trust"]) == 2
     err = " ".join(capsys.readouterr().err.split())
     assert "has no class Count" in err and "it has Counter" in err
+
+
+@pytest.mark.parametrize(
+    ("env", "what"),
+    [
+        ("FOLDER/evil.py:Evil", "names code: "),
+        ("gymnasium:evil:Evil-v0", "names code: gymnasium:evil:Evil-v0"),
+        ("gem:evil:Evil-v0", "names code: "),
+        ("skyrl_gym:evil:Evil", "names code: "),
+        ("openenv+ws://127.0.0.1:9", "names a server: ws://127.0.0.1:9"),
+        ("tools", "names tools, which are files of code"),
+    ],
+)
+def test_a_sent_file_runs_nothing_that_it_names(
+    env: str,
+    what: str,
+    run: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Not even with the digest of what is there: whoever sends one file may send two."""
+    mark, evil = tmp_path / "ran", tmp_path / "evil.py"
+    evil.write_text(f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n{COUNT.replace('Count', 'Evil')}")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    asked: list[object] = []
+    monkeypatch.setattr("trainer.agent.others.load", lambda *given: asked.append(given))
+    env = env.replace("FOLDER", str(tmp_path))
+    files = {"tool_config_path": None, "function_tool_path": str(evil)}
+    known = {"env": env, "kwargs": {"most": 999999}, "files": files, "agent": "tool_agent"}
+    if env.endswith(".py:Evil"):
+        known["sha256"] = digest(evil.read_text())
+    file = run()
+    file.write_text("".join(json.dumps(sample | {"environment": known}) + "\n" for sample in read(file)))
+    named = ("--env", "tools") if env == "tools" else ()
+    assert cli.main(["agent", "replay", str(file), "--row", "1", *named]) == 2
+    err = " ".join(capsys.readouterr().err.split())
+    assert what in err and "if you know who wrote that file" in err and "--trust" in err
+    assert not mark.exists() and not asked
+
+
+def test_an_environment_that_is_named_runs(run: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
+    """The same file, by who types the command; one of the trainer's own needs no word."""
+    file = run()
+    path = file.with_name("count.py")
+    assert cli.main(["agent", "replay", str(file), "--row", "1", "--env", f"{path}:Count"]) == 0
+    samples = read(file)
+    own = {"env": "frozen_lake", "kwargs": {"rows": "SF/FG"}}
+    file.write_text("".join(json.dumps(sample | {"environment": own}) + "\n" for sample in samples))
+    assert cli.main(["agent", "replay", str(file), "--row", "1"]) == 1
+    assert "DIFF reset: observation" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "files",
+    [None, "x", {"tool_config_path": 5}, {"unknown": "x"}, {"function_tool_path": "\0"}, {"tool_config_path": "gone"}],
+)
+def test_tools_that_no_run_wrote_are_one_error(
+    run: Callable[..., Path], capsys: pytest.CaptureFixture[str], files: object
+) -> None:
+    file = run()
+    known = {"env": "tools", "kwargs": {}, "files": files, "agent": "tool_agent"}
+    file.write_text("".join(json.dumps(sample | {"environment": known}) + "\n" for sample in read(file)))
+    assert cli.main(["agent", "replay", str(file), "--row", "1", "--trust"]) == 2
+    assert "hint:" in capsys.readouterr().err

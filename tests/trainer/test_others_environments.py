@@ -290,7 +290,7 @@ def test_a_record_of_a_librarys_environment_is_played_again(
     ).play()
     known = environment_facts(Config(agent=AgentConfig(env=env)), None)
     dump(str(tmp_path), 1, [(rollout, scores(rollout, "turn"))], Characters().decode, environment=known)
-    code = cli.main(["agent", "replay", str(tmp_path / "1.jsonl"), "--row", "1", "--json"])
+    code = cli.main(["agent", "replay", str(tmp_path / "1.jsonl"), "--row", "1", "--env", env, "--json"])
     assert code == 0, capsys.readouterr()
 
 

@@ -240,5 +240,5 @@ def test_a_run_is_trained_on_its_rewards_recorded_and_played_again(
     found = list(replay.replay(tmp_path / "capsules/step_2.capsule"))
     assert {each.verdict for each in found} == {"same", "skipped"}, "\n".join(table(found))
     capsys.readouterr()
-    assert cli.main(["agent", "replay", str(tmp_path / "samples/1.jsonl"), "--row", "2"]) == 0
+    assert cli.main(["agent", "replay", str(tmp_path / "samples/1.jsonl"), "--row", "2", "--trust"]) == 0
     assert "same turn 1" in capsys.readouterr().out

@@ -122,11 +122,11 @@ def test_a_conversation_is_replayed_with_its_tools(
             "agent.isolate=False", f"trainer.rollout_data_dir={tmp_path / 'samples'}", "trainer.total_training_steps=1"
         )
     )
-    assert devkit(["agent", "replay", str(tmp_path / "samples/1.jsonl"), "--row", "3"]) == 0
+    assert devkit(["agent", "replay", str(tmp_path / "samples/1.jsonl"), "--row", "3", "--trust"]) == 0
     assert "same turn 3" in capsys.readouterr().out
     path = tmp_path / "my_tools.py"
     path.write_text(path.read_text().replace("return 0.5", "return 0.25"))
-    assert devkit(["agent", "replay", str(tmp_path / "samples/1.jsonl"), "--row", "3"]) == 1
+    assert devkit(["agent", "replay", str(tmp_path / "samples/1.jsonl"), "--row", "3", "--trust"]) == 1
     assert "DIFF turn 1: reward" in capsys.readouterr().out
 
 

@@ -68,10 +68,19 @@ class Told:
     notes: list[Note] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
-    def get(self, key: str, default: Any) -> Any:
-        """ROLL's; null counts as left out."""
+    def get(self, key: str, default: Any, least: int | None = None) -> Any:
+        """ROLL's; null counts as left out. What is of another kind than `default`, or less than `least`, is a problem,
+        and counts as left out, too."""
         value = self.given.get(key)
-        return default if value is None else value
+        if value is None:
+            return default
+        found = _of_kind(value, default)
+        if found is not None and (least is None or found >= least):
+            return found
+        if all(each.key != key for each in self.problems):
+            kind = f"{_KINDS[type(default)]}{'' if least is None else f' from {least}'}"
+            self.problem(key, f"{key}={format_value(value):.80} is not {kind}", f"such as {format_value(default)}")
+        return default
 
     def set(self, ours: str, value: Any, key: str, why: str = "") -> None:
         self.values[ours], self.origins[ours] = value, f"ROLL's {key}"
@@ -83,6 +92,27 @@ class Told:
 
     def problem(self, key: str, message: str, hint: str) -> None:
         self.problems.append(Problem(key, message, hint))
+
+
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", list: "a list of texts"}
+
+
+def _of_kind(value: Any, default: Any) -> Any:
+    """The value, if it is what a key with such a default has; None if not.
+
+    >>> _of_kind(8.0, 1), _of_kind(1, True), _of_kind("8", 1), _of_kind([8], ["a"]), _of_kind([8], None)
+    (8, True, None, None, [8])
+    """
+    if isinstance(default, bool):
+        return bool(value) if isinstance(value, (bool, int)) and value in (0, 1) else None
+    if isinstance(default, (int, float)):
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 2**53
+        if isinstance(default, float):
+            return value if is_number else None
+        return int(value) if is_number and value == int(value) else None
+    if isinstance(default, list):
+        return value if isinstance(value, list) and all(isinstance(each, str) for each in value) else None
+    return value if default is None or isinstance(value, str) else None
 
 
 def translate(file: RollFile) -> Translation:
@@ -159,7 +189,7 @@ def _ignored(key: str) -> str | None:
 
 def _batches(told: Told) -> None:
     """Rows per step and per optimizer step, and the ranks that they are for."""
-    samples, rows = told.get("train_env_manager.group_size", 1), told.get("rollout_batch_size", 128)
+    samples, rows = told.get("train_env_manager.group_size", 1, 1), told.get("rollout_batch_size", 128, 1)
     if rows % samples:
         message = f"rollout_batch_size={rows} is no multiple of train_env_manager.group_size={samples}"
         told.problem("rollout_batch_size", message, "make it one: a step takes whole groups")
@@ -170,7 +200,8 @@ def _batches(told: Told) -> None:
     told.set("agent.episodes", min(2**24, rows // samples * steps), "max_steps", "each group of the run has a new seed")
     workers = _ranks(told)
     section = "actor_train.training_args"
-    each = told.get(f"{section}.per_device_train_batch_size", 8) * told.get(f"{section}.gradient_accumulation_steps", 1)
+    each = told.get(f"{section}.per_device_train_batch_size", 8, 1)
+    each *= told.get(f"{section}.gradient_accumulation_steps", 1, 1)
     mini = min(each * workers, rows)
     key = f"{section}.gradient_accumulation_steps"
     if mini % samples:
@@ -193,11 +224,13 @@ def _ranks(told: Told) -> int:
                 found[role] = device_numbers(text)
             except ValueError as error:
                 told.problem(key, f"{key}={text}: {error}", "write list(range(0,8)), or a list of numbers")
-    per_node = told.get("num_gpus_per_node", 8)
+    per_node = told.get("num_gpus_per_node", 8, 1)
     if "actor" not in found:
         told.set("trainer.device", "cpu", "actor_train.device_mapping", "it is null")
-        told.set("trainer.n_gpus_per_node", told.get("num_gpus_per_node", 1), "num_gpus_per_node", "workers, on a CPU")
-        return int(told.get("num_gpus_per_node", 1))
+        told.set(
+            "trainer.n_gpus_per_node", told.get("num_gpus_per_node", 1, 1), "num_gpus_per_node", "workers, on a CPU"
+        )
+        return int(told.get("num_gpus_per_node", 1, 1))
     count = 1 + max(number for numbers in found.values() for number in numbers)
     nodes = -(-count // per_node)
     told.set("trainer.nnodes", nodes, "actor_train.device_mapping", f"{count} GPUs, {per_node} a node")
@@ -215,7 +248,7 @@ def _ranks(told: Told) -> int:
     shared = 1
     if told.get("actor_train.strategy_args.strategy_name", "fsdp2_train") == "megatron_train":
         for name in ("tensor_model_parallel_size", "pipeline_model_parallel_size"):
-            shared *= int(told.get(f"actor_train.strategy_args.strategy_config.{name}", 1))
+            shared *= told.get(f"actor_train.strategy_args.strategy_config.{name}", 1, 1)
     return max(1, len(found["actor"]) // shared)
 
 
@@ -308,7 +341,7 @@ def _strategy(told: Told) -> None:
     if dtype not in _DTYPES:
         told.problem("actor_train.model_args.dtype", f"dtype={dtype} is none", f"choose from {', '.join(_DTYPES)}")
         return
-    sizes = {size: told.get(f"{section}.{size}", 1) for size in _SIZES}
+    sizes = {size: told.get(f"{section}.{size}", 1, 1) for size in _SIZES}
     megatron = name == "megatron_train"
     if megatron and dtype == "fp16" and set(sizes.values()) == {1}:
         said = (
@@ -352,14 +385,14 @@ def _run(told: Told) -> None:
     tracker = told.get("track_with", "tensorboard")
     known = [tracker] if tracker in ("tensorboard", "wandb") else []
     told.set("trainer.logger", ["console", "file", *known], "track_with")
-    resume = told.get("resume_from_checkpoint", False)
+    resume = told.given.get("resume_from_checkpoint")
     if isinstance(resume, str):
         told.set("trainer.resume_mode", "resume_path", "resume_from_checkpoint")
         told.set("trainer.resume_from_path", resume, "resume_from_checkpoint")
     else:
         told.set("trainer.resume_mode", "auto" if resume else "disable", "resume_from_checkpoint")
     told.set("trainer.project_name", ROLL, "exp_name")
-    samples, rows = told.get("val_env_manager.group_size", 1), told.get("val_batch_size", 128)
+    samples, rows = told.get("val_env_manager.group_size", 1, 1), told.get("val_batch_size", 128)
     if rows < 0:
         told.problem("val_batch_size", f"val_batch_size={rows} asks for validation without an end", "give a number")
     else:

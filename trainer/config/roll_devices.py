@@ -14,7 +14,7 @@ def device_numbers(text: Any) -> list[int]:
     """
     try:
         found = _numbers(ast.parse(str(text), mode="eval").body)
-    except SyntaxError as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError, TypeError) as error:
         raise ValueError("it cannot be read") from error
     if not found or len(set(found)) != len(found) or min(found) < 0 or max(found) >= 2**20:
         raise ValueError("it is no list of GPUs, each once")

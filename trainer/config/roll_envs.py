@@ -44,7 +44,9 @@ def environments(told: Told, values: Mapping[str, Any]) -> None:
         told.problem(key, message, hint)
     if wrong:
         return
-    made = {tag: {"env": ENVIRONMENTS[envs[tag]["env_type"]], **(envs[tag].get("env_config") or {})} for tag in used}
+    made: dict[str, dict[str, Any]] = {
+        tag: {"env": ENVIRONMENTS[envs[tag]["env_type"]], **(envs[tag].get("env_config") or {})} for tag in used
+    }
     _name(told, made, tags)
     shared = {name: envs[used[0]].get(name, usual) for name, usual in _OF_RUN.items()}
     _lengths(told, shared)
@@ -68,7 +70,8 @@ def _tags(told: Told, mode: str) -> dict[str, int]:
     groups = told.get(f"{section}.num_groups_partition", None)
     groups = [groups] if isinstance(groups, int) else groups or [1] * len(tags)
     total = told.get(f"{section}.num_env_groups", None)
-    if len(groups) != len(tags) or (total is not None and sum(groups) != total) or not all(n > 0 for n in groups):
+    counts = isinstance(groups, list) and all(type(n) is int and n > 0 for n in groups)
+    if not counts or not tags or len(groups) != len(tags) or (total is not None and sum(groups) != total):
         message = f"{section} has tags={tags}, num_groups_partition={groups} and num_env_groups={total}"
         told.problem(
             f"{section}.num_groups_partition", message, "give a number for each tag; together they are the groups"
@@ -83,7 +86,8 @@ def _tags(told: Told, mode: str) -> dict[str, int]:
 
 
 def _problems(told: Told, envs: Any, used: list[str]) -> Iterator[tuple[str, str, str]]:
-    if not isinstance(envs, Mapping) or not all(isinstance(each, Mapping) for each in envs.values()):
+    known_as = isinstance(envs, Mapping) and all(isinstance(tag, str) for tag in envs)
+    if not known_as or not all(isinstance(each, Mapping) for each in envs.values()):
         yield (
             "custom_envs",
             "custom_envs is no mapping of tags to environments",
@@ -95,7 +99,9 @@ def _problems(told: Told, envs: Any, used: list[str]) -> Iterator[tuple[str, str
             yield "custom_envs", f"tags name {tag}, and custom_envs has {', '.join(envs) or 'none'}", "add it there"
             continue
         kind, manager = envs[tag].get("env_type"), str(envs[tag].get("env_manager_cls", "TrajEnvManager"))
-        if kind not in ENVIRONMENTS:
+        if not isinstance(envs[tag].get("env_config") or {}, Mapping):
+            yield f"custom_envs.{tag}.env_config", f"env_config of {tag} is no mapping", "write its keys below it"
+        if not isinstance(kind, str) or kind not in ENVIRONMENTS:
             hint = "an environment of your own is one class: agent.env=FILE.py:CLASS, docs/agents.md"
             yield f"custom_envs.{tag}.env_type", f"there is no environment {kind}, of {tag}", hint
         if manager.rpartition(".")[2] not in MANAGERS:
@@ -126,11 +132,18 @@ def _name(told: Told, made: Mapping[str, Mapping[str, Any]], tags: Mapping[str, 
 
 def _lengths(told: Told, shared: Mapping[str, Any]) -> None:
     """`sequence_length` is of a whole conversation; of rows of turns, of each."""
-    whole = told.get("sequence_length", None)
-    if whole is None:
+    whole = told.get("sequence_length", 0, 2)
+    if whole == 0 and told.given.get("sequence_length") is not None:
+        return  # that is told already
+    if whole == 0:
         told.problem("sequence_length", "sequence_length is missing", "give it: the tokens of a whole conversation")
         return
-    turn = min(shared["max_tokens_per_step"], told.get("actor_infer.generating_args.max_new_tokens", 8192), whole - 1)
+    most = shared["max_tokens_per_step"]
+    if type(most) is not int:
+        message = f"max_tokens_per_step={most!r:.40} is no whole number"
+        told.problem("custom_envs.TAG.max_tokens_per_step", message, "give the tokens of a turn")
+        return
+    turn = min(most, told.get("actor_infer.generating_args.max_new_tokens", 8192), whole - 1)
     told.set("agent.max_turn_tokens", turn, "custom_envs.TAG.max_tokens_per_step", "or max_new_tokens, the smaller")
     key = "actor_infer.generating_args.max_new_tokens"
     if key in told.given:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping
@@ -15,6 +16,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from trainer.config.yaml_text import checked, texts_in
 from trainer.errors import ConfigError
 
 _EXAMPLES = "examples"  # where ROLL's start script stands, which its paths are relative to
@@ -36,6 +38,7 @@ def read(path: str, name: str) -> RollFile:
     """
     folder = _folder(path)
     name = name.removesuffix(".yaml")
+    _require_loadable(folder, folder / f"{name}.yaml", set())
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of `defaults` without `_self_`, as all of ROLL's are
@@ -51,10 +54,43 @@ def read(path: str, name: str) -> RollFile:
         raise ConfigError(f"{folder / name}.yaml: {said}", hint="check what its ${} refer to") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{folder / name}.yaml: {' '.join(str(error).split())}", hint="it must be YAML") from error
+    except (OSError, ValueError, TypeError, AttributeError, AssertionError, RecursionError) as error:
+        said = " ".join(str(error).split())[:200] or type(error).__name__  # of a key or `defaults` of an odd kind
+        raise ConfigError(f"{folder / name}.yaml cannot be read: {said}", hint="it must be a file of ROLL") from error
     if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
         raise ConfigError(f"{folder / name}.yaml is no mapping of keys to values", hint="it must be a file of ROLL")
     named = {str(key): value for key, value in values.items()}
     return RollFile(_nested(named, f"{folder / name}.yaml"), frozenset(_referred(raw)))
+
+
+def _require_loadable(folder: Path, file: Path, seen: set[Path]) -> None:
+    """Of a file, and of those that its `defaults` name. What is not there, hydra says. Raises ConfigError."""
+    file = Path(os.path.normpath(file))
+    if file in seen:
+        return
+    seen.add(file)
+    try:
+        said = texts_in(checked(file))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())
+        raise ConfigError(f"{file}: {why}", hint="give a file of ROLL, in YAML") from error
+    for name in _defaults(said):
+        base = folder if name.startswith("/") else file.parent
+        _require_loadable(folder, base / f"{name.lstrip('/')}.yaml", seen)
+
+
+def _defaults(said: Any) -> Iterator[str]:
+    """The files that a document's `defaults` name, without their packages: `../config/envs@_here_`, `group: name`."""
+    listed = said.get("defaults") if isinstance(said, dict) else None
+    for each in listed if isinstance(listed, list) else ():
+        if isinstance(each, str):
+            yield each.partition("@")[0]
+        for group, names in each.items() if isinstance(each, dict) else ():
+            words = str(group).partition("@")[0].split()
+            for name in names if isinstance(names, list) else [names]:
+                yield "/".join([*words[-1:], str(name).partition("@")[0]])
 
 
 def _folder(path: str) -> Path:

@@ -12,6 +12,7 @@ import argparse
 import itertools
 import json
 import os
+import secrets
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from trainer import own_files
 from trainer.commands import Parser, outcome, output
 from trainer.data.recipes import RECIPES, BadRecordError, Recipe
 from trainer.data.sources import SPLITS, Source, find_sources
@@ -74,10 +76,11 @@ def _rows(recipe: Recipe, sources: Sequence[Source], split: str) -> Iterator[dic
 
 def _write(path: Path, table: pa.Table) -> None:
     """Beside, then renamed: nobody sees half a file."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(table, temporary)
+        with own_files.new(temporary) as file:
+            pq.write_table(table, file)
         os.replace(temporary, path)
     except OSError as exc:
         raise DataError(f"{path} can't be written: {exc.strerror or exc}", hint="choose another --output") from exc
@@ -87,8 +90,8 @@ def _write(path: Path, table: pa.Table) -> None:
 
 def _positive(text: str) -> int:
     value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
+    if not 1 <= value <= sys.maxsize:
+        raise argparse.ArgumentTypeError(f"must be from 1 to {sys.maxsize}")
     return value
 
 
@@ -105,6 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--split", choices=SPLITS, help="format of the input [default: detected from the file name]")
     parser.add_argument("--limit", type=_positive, metavar="N", help="only the first N rows of each split")
     parser.add_argument("--search", action="store_true", help="Search-R1's prompt, for a model that may search")
+    parser.add_argument("--verbose", action="store_true", help="tracebacks of errors")
     return parser
 
 
@@ -117,7 +121,7 @@ def _summary(path: Path) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit code: 0 written, 2 wrong command or data."""
-    return outcome(lambda: command(argv))
+    return outcome(lambda: command(argv), verbose="--verbose" in (sys.argv[1:] if argv is None else argv))
 
 
 def command(argv: Sequence[str] | None) -> int:

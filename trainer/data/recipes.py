@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import pyarrow as pa
 
 from trainer.rewards.math import last_boxed
 
+_HALF = re.compile("[\ud800-\udfff]")
 _GSM8K_NUMBER = re.compile(r"#### *(-?[0-9][0-9.,]*)")
 
 
@@ -77,9 +78,14 @@ class Recipe:
         }
 
 
+def _is_text(value: object) -> TypeGuard[str]:
+    """Half of a pair of surrogates, which JSON may hold, is none that a file can have."""
+    return isinstance(value, str) and not _HALF.search(value)
+
+
 def _text(record: Mapping[str, Any], key: str) -> str:
-    value = record.get(key)
-    if not isinstance(value, str) or not value.strip():
+    value: object = record.get(key)
+    if not _is_text(value) or not value.strip():
         raise BadRecordError(f"no text under {key!r} (keys: {', '.join(map(str, record)) or 'none'})")
     return value
 
@@ -102,7 +108,7 @@ def _math_truth(record: Mapping[str, Any]) -> tuple[str, str]:
 
 def _nq_truth(record: Mapping[str, Any]) -> tuple[dict[str, list[str]], list[str]]:
     answers = record.get("answer", record.get("golden_answers"))
-    if not isinstance(answers, list) or not answers or not all(isinstance(text, str) for text in answers):
+    if not isinstance(answers, list) or not answers or not all(map(_is_text, answers)):
         raise BadRecordError("no list of texts under 'answer'")
     return {"target": answers}, answers
 

@@ -92,7 +92,7 @@ def _read_lines(path: Path) -> Records:
 def _parse(line: bytes, where: str) -> Mapping[str, Any]:
     try:
         record = json.loads(line)
-    except ValueError as exc:  # bad JSON, or bytes that are no UTF-8
+    except (ValueError, RecursionError) as exc:  # bad JSON, bytes that are no UTF-8, brackets without end
         raise DataError(f"{where}: not JSON ({exc})", hint="the file needs one JSON object on each line") from exc
     if not isinstance(record, dict):
         raise DataError(f"{where}: not a JSON object", hint="the file needs one JSON object on each line")

@@ -44,7 +44,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit code, as that of `trainer.main_ppo`."""
     words = sys.argv[1:] if argv is None else argv
-    return outcome(lambda: command(parse(argv)), verbose="--verbose" in words)
+    return outcome(lambda: command(parse(argv)), verbose="--verbose" in words, long=True)
 
 
 def command(options: argparse.Namespace) -> int:

@@ -7,6 +7,7 @@ leads from its start to its goal. Standard library only.
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from collections.abc import Sequence
@@ -22,6 +23,19 @@ INSTRUCTIONS = (
     "Answer each board with one move: <answer>Left</answer>, Down, Right or Up."
 )
 _TAG = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+
+
+def require_finite(**numbers: float) -> None:
+    """Raises ValueError for what is no finite number: one such reward would be every advantage of its batch.
+
+    >>> require_finite(format_penalty=float("nan"))
+    Traceback (most recent call last):
+    ...
+    ValueError: format_penalty=nan is no finite number
+    """
+    for name, value in numbers.items():
+        if not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise ValueError(f"{name}={value} is no finite number")
 
 
 class FrozenLake:
@@ -48,6 +62,7 @@ class FrozenLake:
         """`format_penalty` is the reward of an answer without a move, such as -0.01. Raises ValueError."""
         if not (isinstance(size, int) and 2 <= size <= 30) or not 0 < p <= 1:
             raise ValueError(f"size={size} is not from 2 to 30, or p={p} not more than 0 and at most 1")
+        require_finite(format_penalty=format_penalty)
         self._given = tuple(rows.split("/")) if rows is not None else None
         if self._given is not None and not _is_board(self._given):
             raise ValueError(f"rows={rows} is no board of S, F, H and G with one S and a way to a G")

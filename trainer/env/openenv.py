@@ -202,7 +202,7 @@ class OpenEnv:
             raise Away("server", f"{self._url} closed its connection{code} before it answered {what}")
         try:
             answer = json.loads(message.data)
-        except ValueError:
+        except (ValueError, RecursionError):  # the latter of brackets without end
             answer = None
         kind, body = (answer.get("type"), answer.get("data")) if isinstance(answer, dict) else (None, None)
         if kind == "error" and isinstance(body, dict):
@@ -255,7 +255,7 @@ def schema_at(address: str, url: str, timeout_s: float = MEET_S) -> Mapping[str,
         return {}
     try:
         found = json.loads(answer.body) if answer.status == http.client.OK else None
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or not all(isinstance(found.get(key), dict) for key in ("action", "observation")):
         said = f"{answer.status} {answer.reason}, {answer.body[:60]!r}"
@@ -284,7 +284,8 @@ def form_of(
         known = _properties(schema, key)
         if missing := [name for name in names if known and name not in known]:
             raise Unknown(f"the {key} of {url} has no field {missing[0]}", f"it has {', '.join(known)}")
-    needed = set(schema.get("action", {}).get("required", ())) - {into, *fixed}
+    wanted = _list(schema.get("action", {}).get("required"))
+    needed = {name for name in wanted if isinstance(name, str)} - {into, *fixed}
     if needed:
         hint = f"give agent.env_kwargs={{fields:{{{min(needed)}:VALUE}}}}"
         raise Unknown(f"the action of {url} needs {', '.join(sorted(needed))} beside {into}", hint)
@@ -312,8 +313,13 @@ def _is_text(known: Any) -> bool:
     """Also one that may be null."""
     if not isinstance(known, dict):
         return False
-    kinds = [known, *(each for each in known.get("anyOf", ()) if isinstance(each, dict))]
+    kinds = [known, *(each for each in _list(known.get("anyOf")) if isinstance(each, dict))]
     return any(each.get("type") == "string" for each in kinds)
+
+
+def _list(said: Any) -> list[Any]:
+    """A server says what it likes."""
+    return said if isinstance(said, list) else []
 
 
 def _why(body: Mapping[str, Any]) -> str:
@@ -323,7 +329,7 @@ def _why(body: Mapping[str, Any]) -> str:
     'message: too long'
     """
     found = []
-    for each in body.get("errors") or ():
+    for each in _list(body.get("errors")):
         if isinstance(each, dict):
-            found.append(f"{'.'.join(map(str, each.get('loc', ())))}: {each.get('msg', '')}")
+            found.append(f"{'.'.join(map(str, _list(each.get('loc'))))}: {each.get('msg', '')}")
     return "; ".join(found)[:300] or str(body.get("message", ""))[:300]

@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainer.env.frozen_lake import ACTIONS, GOAL, HOLE, ICE, START, FrozenLake, find, is_solvable
+from trainer.env.frozen_lake import ACTIONS, GOAL, HOLE, ICE, START, FrozenLake, find, is_solvable, require_finite
 from trainer.env.roll_texts import ANSWER, INSTRUCTION, MARKS, Shares, Wording, symbols_of
 
 _PLAYER, _EMPTY, _HOLE, _GOAL, _PLAYER_IN_HOLE, _PLAYER_ON_GOAL = range(6)
@@ -55,6 +55,7 @@ class RollFrozenLake:
         self._lake = FrozenLake(size=size, p=p, is_slippery=is_slippery, rows=rows, terse=True)
         self._size, self._p, self._is_given, self._most = size, p, rows is not None, max_steps
         self._symbols = symbols_of(grid_lookup, SYMBOLS)
+        require_finite(format_penalty=format_penalty, max_steps=1 if max_steps is None else max_steps)
         actions = symbols_of(action_lookup, dict(enumerate(ACTIONS)))
         if set(actions) != set(range(len(ACTIONS))):
             raise ValueError(f"action_lookup={action_lookup} names other actions than 0 to {len(ACTIONS) - 1}")

@@ -10,6 +10,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trainer.env.frozen_lake import require_finite
 from trainer.env.roll_texts import ANSWER, INSTRUCTION, MARKS, Shares, Wording, symbols_of
 from trainer.env.sokoban_rooms import ACTIONS, Place, Room, drawn_room, room_of
 
@@ -69,6 +70,7 @@ class Sokoban:
         self._boxes, self._depth, self._most = num_boxes, search_depth, max_steps
         self._given = room_of(rows.split("/")) if rows is not None else None
         self._symbols = symbols_of(grid_lookup, SYMBOLS)
+        require_finite(format_penalty=format_penalty, max_steps=1 if max_steps is None else max_steps)
         actions = symbols_of(action_lookup, ACTIONS)
         if set(actions) != set(ACTIONS):
             raise ValueError(f"action_lookup={action_lookup} names other actions than {sorted(ACTIONS)}")

@@ -6,13 +6,14 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from trainer import own_files
 from trainer.capsules import ModelState, Stored, add_tensors, written
 from trainer.learner.checkpoint import save_identity
 from trainer.learner.fsdp import Trained
@@ -34,7 +35,7 @@ def begin(
     with written(path):
         if write:
             path.parent.mkdir(parents=True, exist_ok=True)
-        with zipfile.ZipFile(path, "w") if write else nullcontext() as file:
+        with _new(path) if write else nullcontext() as file:
             for role, model in models.items():
                 checksums: dict[str, str] = {}
                 tensors = _digested(model.kept_tensors(), checksums) if write else model.kept_tensors()
@@ -47,6 +48,12 @@ def begin(
             if file is not None and inside:
                 _add_identities(file, models, tokenizer)
     return states
+
+
+@contextmanager
+def _new(path: Path) -> Iterator[zipfile.ZipFile]:
+    with own_files.new(path) as opened, zipfile.ZipFile(opened, "w") as file:
+        yield file
 
 
 def _digested(tensors: Iterator[tuple[str, Tensor]], found: dict[str, str]) -> Iterator[tuple[str, Tensor]]:
@@ -71,7 +78,7 @@ def _training_state(model: TrainedLearner, checksums: dict[str, str]) -> ModelSt
 
 
 def _add_identities(file: zipfile.ZipFile, models: Mapping[str, Learner], tokenizer: Any) -> None:
-    folder = Path(tempfile.mkdtemp(prefix="capsule-"))
+    folder = Path(tempfile.mkdtemp(prefix="capsule-", dir=own_files.temporary()))
     try:
         save_identity(models["actor"].module, tokenizer, folder / "actor")
         if "critic" in models:

@@ -34,6 +34,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", default="cpu", help="the encoder's: cpu by default; cuda, cuda:1")
     parser.add_argument("--index", metavar="FILE", help="faiss's of the corpus by this encoder, as Search-R1's")
     parser.add_argument("--embed", action="store_true", help="make the embeddings of the corpus, and end")
+    parser.add_argument("--verbose", action="store_true", help="tracebacks of errors")
     return parser.parse_args(argv)
 
 
@@ -95,4 +96,4 @@ def tell(line: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(outcome(lambda: run(parse(None))))
+    sys.exit(outcome(lambda: run(parse(None)), verbose="--verbose" in sys.argv, long=True))

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
-import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +19,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from trainer import own_files
+from trainer.config.model_folder import file_size
 from trainer.errors import DataError
 
 Vectors = np.ndarray[Any, np.dtype[np.float32]]
@@ -68,7 +70,7 @@ def stored(path: Path, identity: Identity) -> Vectors | None:
     """
     wanted = identity.header()
     try:
-        size = path.stat().st_size
+        size = file_size(path)
         with path.open("rb") as file:
             header = _header(file)
         if header == wanted and size == len(wanted) + identity.size:
@@ -91,11 +93,11 @@ def store(path: Path, identity: Identity, parts: Iterable[Vectors]) -> None:
 
     Raises DataError where it cannot be written; then nothing is left of it.
     """
-    part = path.with_name(f".{path.name}.{socket.gethostname()}-{os.getpid()}.part")
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         if (free := shutil.disk_usage(path.parent).free) < identity.size:
             raise OSError(None, f"they take {identity.size:,} bytes, and {free:,} are free")
-        with part.open("wb") as file:
+        with own_files.new(part) as file:
             file.write(identity.header())
             for rows in parts:
                 file.write(np.ascontiguousarray(rows, np.float32).data)
@@ -134,7 +136,7 @@ def _difference(header: bytes, identity: Identity) -> str:
         for key, value in asdict(identity).items():
             if said[key] != str(value):
                 return f"its {key} is {said[key]}, not {value}"
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return "it has no header of embeddings"
     return "its header is of another form"
 

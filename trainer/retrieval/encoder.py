@@ -18,7 +18,7 @@ from torch.nn.functional import normalize
 from transformers import AutoModel, AutoTokenizer
 
 from trainer.config.files import HUB_ID
-from trainer.config.model_folder import model_faults, tokenizer_faults
+from trainer.config.model_folder import model_faults, read_object, tokenizer_faults
 from trainer.errors import ConfigError, ModelError
 from trainer.model_path import UNREADABLE, local_path, reason
 from trainer.quiet import without_bars
@@ -31,6 +31,8 @@ _POOLER = "pooler."  # a layer behind what is used here; without weights of its 
 # Of a configuration: names and versions, which change no number.
 _NO_PART = frozenset({"_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version"})
 _LAYOUT = "give a folder with config.json, weights and tokenizer, such as a copy of intfloat/e5-base-v2"
+_OWN_CODE = "its architecture is code in its folder, and an encoder's code is never run"
+_KNOWN = "give an encoder like e5, bge or contriever"
 _SHOWN = 60  # characters of a text, in a message
 
 
@@ -112,9 +114,11 @@ def _loaded(path: str) -> tuple[Any, Any]:
     folder = local_path(path)
     try:
         with without_bars():
-            tokenizer = AutoTokenizer.from_pretrained(folder)
-            model, info = AutoModel.from_pretrained(folder, output_loading_info=True)
+            tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+            model, info = AutoModel.from_pretrained(folder, trust_remote_code=False, output_loading_info=True)
     except UNREADABLE as error:
+        if "trust_remote_code" in str(error):
+            raise ModelError(f"the encoder {path} can't be used: {_OWN_CODE}", hint=_KNOWN) from error
         raise ModelError(
             f"the encoder {path} cannot be loaded: {reason(error)}",
             hint=_LAYOUT,
@@ -132,9 +136,7 @@ def _loaded(path: str) -> tuple[Any, Any]:
         else None
     )
     if unfit:
-        raise ModelError(
-            f"the encoder {path} can't be used: it {unfit}", hint="give an encoder like e5, bge or contriever"
-        )
+        raise ModelError(f"the encoder {path} can't be used: it {unfit}", hint=_KNOWN)
     return model.float().eval(), tokenizer
 
 
@@ -152,11 +154,11 @@ def _require_pooling(path: str, kind: str) -> None:
     """Raises ModelError where the folder itself, by a file of sentence-transformers, asks for another pooling."""
     file = Path(os.path.expanduser(path)) / "1_Pooling" / "config.json"
     try:
-        said = json.loads(file.read_text(encoding="utf-8"))
+        said = read_object(file)
     except (OSError, ValueError):
         return
     names = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}
-    asked = [pooling for pooling, name in names.items() if isinstance(said, dict) and said.get(name) is True]
+    asked = [pooling for pooling, name in names.items() if said.get(name) is True]
     if asked and KINDS[kind].pooling not in asked:
         raise ModelError(
             f"the encoder {path} is not of kind {kind}: its {file.parent.name}/{file.name} asks for {asked[0]} pooling",

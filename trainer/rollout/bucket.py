@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trainer import own_files
 from trainer.rollout.sums import PendingSums, pending_sums, results
 from trainer.rollout.wire import Slot
 
@@ -35,7 +36,7 @@ class Bucket:
         if device.type == "cuda":
             self.memory_N = torch.empty(size, dtype=torch.uint8, device=device)
         else:
-            folder = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
+            folder = SHARED_MEMORY if SHARED_MEMORY.is_dir() else own_files.temporary()
             number, name = tempfile.mkstemp(prefix="rollout-bucket-", dir=folder)
             os.truncate(number, size)
             os.close(number)

@@ -16,6 +16,8 @@ import weakref
 from contextlib import suppress
 from pathlib import Path
 
+from trainer import own_files
+
 PREFIX, _NEW = "rollout-reports-", ".rollout-reports-"
 _LOCK = "owner.lock"
 _OLD_S = 86_400.0  # nobody writes into one without a lock for so long: it is an earlier release's, or half made
@@ -25,7 +27,7 @@ class ReportFolder:
     """One of its own, made and locked; those whose owners are gone are removed first."""
 
     def __init__(self) -> None:
-        within = Path(tempfile.gettempdir())
+        within = Path(own_files.temporary())
         sweep(within)
         made = Path(tempfile.mkdtemp(prefix=_NEW, dir=within))
         self._lock = os.open(made / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

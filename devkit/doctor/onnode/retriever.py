@@ -70,7 +70,7 @@ def _answer(url: str, method: str, end: float, body: Any) -> Any:
         line.close()
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter of brackets without end
         raise ValueError("its answer is no JSON") from None
 
 

@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainer import user_file
@@ -79,13 +80,16 @@ def entries_of(path: str) -> list[dict[str, Any]]:
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
 
+    from trainer.config.yaml_text import checked
+
     hint = "as verl's: tools: [{class_name: my_tools.Search, config: {type: native}, tool_schema: {...}}]"
     try:
+        checked(Path(os.path.expanduser(path)))
         loaded = OmegaConf.to_container(OmegaConf.load(os.path.expanduser(path)), resolve=True)
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "not a UTF-8 text"
+        why = (error.strerror or str(error)) if isinstance(error, OSError) else "not a UTF-8 text"
         raise Broken(f"{path}: {why}", "give a YAML file that the driver can read") from error
-    except (YAMLError, OmegaConfBaseException, ValueError, RecursionError) as error:
+    except (YAMLError, OmegaConfBaseException, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise Broken(f"{path} is no YAML of use: {' '.join(str(error).split()):.200}", hint) from error
     tools = loaded.get("tools") if isinstance(loaded, dict) else None
     if not isinstance(tools, list) or not tools:
@@ -111,6 +115,10 @@ def _wrong(entry: Any) -> str:
     schema = entry.get("tool_schema")
     if schema is not None and not isinstance(schema, dict):
         return "has a tool_schema that is no mapping"
+    try:
+        json.dumps(entry)  # as it travels
+    except (TypeError, ValueError):  # bytes, and keys that are no texts
+        return "holds something that JSON has not"
     return ""
 
 

@@ -17,6 +17,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
+from trainer import own_files
 from trainer.agent.tools.schemas import OpenAIFunctionToolSchema, ToolResponse
 from trainer.agent.tools.verl import BaseTool
 
@@ -84,7 +85,8 @@ def run(code: str, timeout_s: float, memory: int, most: int) -> str:
     '42\\n'
     """
     end = time.monotonic() + timeout_s
-    with tempfile.TemporaryDirectory(prefix="python-tool-", ignore_cleanup_errors=True) as folder:
+    place = own_files.temporary()
+    with tempfile.TemporaryDirectory(prefix="python-tool-", dir=place, ignore_cleanup_errors=True) as folder:
         environ = {"PATH": os.environ.get("PATH", os.defpath), "HOME": folder, "LANG": "C.UTF-8"}
         process = subprocess.Popen(
             [sys.executable, "-I", "-u", "-c", _RUNNER, str(memory), str(int(timeout_s) + 1)],
