@@ -29,6 +29,8 @@ from devkit.smoke.warm_process import WarmProcess
 from devkit.smoke.watch import GateWatch, PipelineWatch
 from trainer.cluster import WorkerPool
 from trainer.config import load
+from trainer.config.lora import ALL_LINEAR, matches
+from trainer.config.overrides import format_value
 from trainer.config.schema import Config
 from trainer.data.parquet import read_parts
 from trainer.data.reading import read_data, total_steps
@@ -96,7 +98,7 @@ class Stages:
                 spec["heads"] = HEADS // 2  # its attention on a CPU knows no heads of less than 32
             self.warm.tell("build", texts=texts, **spec)
             self.cluster.connect()
-            self.warm.answer()
+            self._keep_targets(self.warm.answer()["modules"])
             self.tokenizer = load_tokenizer(self.config.actor_rollout_ref.model)
             if self.plan.full.data.filter_overlong_prompts:
                 self._keep_filter()
@@ -120,6 +122,20 @@ class Stages:
         cut = tuple(each for each in self.plan.cut if each.key != FILTER)
         self.plan = replace(self.plan, cut=cut, kept={**self.plan.kept, FILTER: True})
         self.view.note(f"kept: {FILTER}=True after all: enough prompts are short")
+
+    def _keep_targets(self, modules: Sequence[str]) -> None:
+        """The modules of the full command that have adapters, unless the tiny model has none of them."""
+        part, critic = self.config.actor_rollout_ref.model, self.config.critic.model
+        for section, model in {"actor_rollout_ref.model": part, "critic.model": critic}.items():
+            targets, exclude = model.target_modules, model.exclude_modules or []
+            chosen = modules if ALL_LINEAR in targets else [name for name in modules if matches(name, targets)]
+            if not model.lora_rank or any(not matches(name, exclude) for name in chosen):
+                continue
+            every = {f"{section}.target_modules": [ALL_LINEAR], f"{section}.exclude_modules": None}
+            self.plan = replace(self.plan, overrides=replaced(self.plan.overrides, every))
+            self.config = self._pipeline_config()
+            said = f"{section}.target_modules {format_value(list(targets))} -> {ALL_LINEAR}"
+            self.view.note(f"reduced: {said}: the tiny model has none of these")
 
     def _pipeline_config(self, more: dict[str, Any] | None = None) -> Config:
         own = {"data.train_files": [self.problems[0]], "data.val_files": [self.problems[1]]}

@@ -77,8 +77,8 @@ def shrink(config: Any, tokenizer: Any, max_positions: int, heads: int = HEADS) 
     return config
 
 
-def build(spec: TinySpec) -> None:
-    """Writes configuration, weights and tokenizer into `spec.folder`."""
+def build(spec: TinySpec) -> list[str]:
+    """Writes configuration, weights and tokenizer into `spec.folder`; gives the names of the model's modules."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, Qwen2Config
     from transformers.utils import logging
@@ -93,12 +93,12 @@ def build(spec: TinySpec) -> None:
     model.generation_config.pad_token_id = tokenizer.pad_token_id
     model.save_pretrained(spec.folder)
     tokenizer.save_pretrained(spec.folder)
+    return [name for name, _ in model.named_modules()]
 
 
 def build_from(**fields: Any) -> dict[str, Any]:
     """`build`, for the warm process."""
-    build(TinySpec(**{**fields, "texts": tuple(fields["texts"])}))
-    return {}
+    return {"modules": build(TinySpec(**{**fields, "texts": tuple(fields["texts"])}))}
 
 
 def digests_of(folder: str) -> dict[str, Any]:
