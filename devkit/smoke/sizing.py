@@ -24,7 +24,6 @@ PROMPT_TOKENS, RESPONSE_TOKENS = 96, 12
 WARMUP_STEPS = 2  # of a run that has a warm-up
 WARMUP_RATIO = 0.1  # of the steps, where the run's is a ratio: as many of the learning gate's
 RANK, LORA_SCALE = 2, 2  # of adapters, and lora_alpha / lora_rank
-LORA_RATE = 2e-2  # they begin at nothing
 LEAST_RATE = 0.5  # where a cosine ends, as a share of the rate
 
 
@@ -108,10 +107,6 @@ def optimizers(full: Config) -> Settings:
     why, short = "a new tiny model learns with large steps", "of few steps"
     rates = {"actor_rollout_ref.actor.optim": (full.actor_rollout_ref.actor.optim, 5e-3)}
     rates["critic.optim"] = (full.critic.optim, 3e-3)
-    if full.actor_rollout_ref.model.lora_rank:
-        rates["actor_rollout_ref.actor.optim"] = full.actor_rollout_ref.actor.optim, LORA_RATE
-    if full.critic.model.lora_rank:
-        rates["critic.optim"] = full.critic.optim, LORA_RATE
     settings: Settings = {}
     for prefix, (own, lr) in rates.items():
         by_ratio = own.lr_warmup_steps < 0 and own.lr_warmup_steps_ratio > 0

@@ -46,6 +46,7 @@ TEXTS = 256  # prompts that the tokenizer is trained on
 FILTER = "data.filter_overlong_prompts"
 PACKING = "actor_rollout_ref.model.use_remove_padding"
 FILTERED_STEPS = 2  # of an epoch, at least, that the filter is to leave
+LOUD = 10.0  # of an output layer that does not train: a new one says nearly the same of each token
 VALIDATIONS = "validations"  # a folder below that of the test
 POSITIONS = 512  # of the tiny model: more than prompt and response together
 
@@ -96,6 +97,8 @@ class Stages:
             spec = {"folder": self.model, "like": self.plan.like, "max_positions": POSITIONS, "seed": self.seed}
             if self.config.actor_rollout_ref.rollout.name == "vllm":
                 spec["heads"] = HEADS // 2  # its attention on a CPU knows no heads of less than 32
+            if self.config.actor_rollout_ref.model.lora_rank:
+                spec["loudness"] = LOUD
             self.warm.tell("build", texts=texts, **spec)
             self.cluster.connect()
             self._keep_targets(self.warm.answer()["modules"])

@@ -30,6 +30,7 @@ class TinySpec:
     seed: int
     max_positions: int
     heads: int = HEADS  # half as many of keys and values, where these are fewer
+    loudness: float = 1.0  # what the output layer is multiplied by
 
 
 def make_tokenizer(texts: Sequence[str], size: int = VOCABULARY) -> Any:
@@ -89,6 +90,7 @@ def build(spec: TinySpec) -> list[str]:
     shrink(config, tokenizer, spec.max_positions, spec.heads)
     torch.manual_seed(spec.seed)
     model = AutoModelForCausalLM.from_config(config, **in_precision(torch.float32))
+    model.get_output_embeddings().weight.data.mul_(spec.loudness)
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.generation_config.pad_token_id = tokenizer.pad_token_id
     model.save_pretrained(spec.folder)
