@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ACTOR, CRITIC, ROLLOUT = "actor_rollout_ref.actor", "critic", "actor_rollout_ref.rollout"
 OFFLOADED = ("param_offload", "optimizer_offload", "grad_offload")
 GRPO = ("algorithm.adv_estimator=grpo", f"{ROLLOUT}.n=4", "algorithm.use_kl_in_reward=False")
-# There is no LoRA here: a `lora_rank` other than 0 is refused. Packing is on by default, and off in "padded".
+# Packing is on by default, and off in "padded".
 SETTINGS = {
     "default": (),
     "grpo": (*GRPO, f"{ACTOR}.use_kl_loss=False"),
@@ -52,6 +52,13 @@ SETTINGS = {
     "offloaded": tuple(
         f"{part}.{kind}=True" for part in (f"{ACTOR}.fsdp_config", "critic.model.fsdp_config") for kind in OFFLOADED
     ),
+    "lora": (
+        "actor_rollout_ref.model.lora_rank=8",
+        "actor_rollout_ref.model.lora_alpha=16",
+        "actor_rollout_ref.model.target_modules=all-linear",
+        "critic.model.lora_rank=8",
+    ),
+    "lora-grpo": (*GRPO, "actor_rollout_ref.model.lora_rank=32", f"{ACTOR}.use_kl_loss=True"),
     "megatron": (f"{ACTOR}.strategy=megatron", f"{CRITIC}.strategy=megatron"),
     "teams": (
         "trainer.nnodes=1",
@@ -60,7 +67,7 @@ SETTINGS = {
         "trainer.device_mapping.rollout=[0]",
     ),
 }
-USUAL = ("default", "grpo", "kl-loss", "packed", "padded", "offloaded")
+USUAL = ("default", "grpo", "kl-loss", "packed", "padded", "offloaded", "lora")
 
 
 @dataclass(frozen=True)

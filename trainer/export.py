@@ -1,6 +1,7 @@
 """`python -m trainer.export CHECKPOINT --output DIR`: a checkpoint's actor as safetensors that transformers loads.
 
-One process, no GPU and no cluster, whatever number of ranks wrote the checkpoint.
+One process, no GPU and no cluster, whatever number of ranks wrote the checkpoint. Adapters are merged into the weights,
+and lie beside them in `lora_adapter`, as peft loads them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from trainer.commands import Parser, outcome, output
+from trainer.config.lora import CONFIG, WEIGHTS
 from trainer.errors import CheckpointError
 
 
@@ -26,6 +28,7 @@ def export(folder: Path, output: Path, note: Callable[[str], None] = lambda text
         raise CheckpointError(f"{identity} leads out of {folder}", hint="give a folder that holds all of its files")
     if output.exists() and any(output.iterdir()):
         raise CheckpointError(f"{output} is not empty", hint="give a new folder as --output")
+    from trainer.learner import lora_files
     from trainer.learner.checkpoint import read_model, write_safetensors
     from trainer.resuming import require_whole
 
@@ -36,6 +39,7 @@ def export(folder: Path, output: Path, note: Callable[[str], None] = lambda text
     try:
         shutil.copytree(identity, beside, ignore=_not_to_copy)
         write_safetensors(tensors, beside)
+        _copy_adapter(shards / lora_files.FOLDER, beside / lora_files.FOLDER)
         if output.exists():
             output.rmdir()
         beside.rename(output)
@@ -44,6 +48,14 @@ def export(folder: Path, output: Path, note: Callable[[str], None] = lambda text
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return sum(tensor.numel() for tensor in tensors.values())
+
+
+def _copy_adapter(folder: Path, to: Path) -> None:
+    """Of a run with LoRA, in peft's layout; files alone, no links."""
+    for name in (CONFIG, WEIGHTS):
+        if (folder / name).is_file() and not folder.is_symlink() and not (folder / name).is_symlink():
+            to.mkdir(exist_ok=True)
+            shutil.copyfile(folder / name, to / name)
 
 
 def _not_to_copy(folder: str, names: list[str]) -> set[str]:

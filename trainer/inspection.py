@@ -12,6 +12,7 @@ from trainer.capsules import Held
 from trainer.config.schema import Config
 from trainer.interfaces import Engine, Loss
 from trainer.learner import snapshot
+from trainer.learner.fsdp import Unadapted
 from trainer.learner.models import DTYPES, actor_dtype
 from trainer.learner.protocol import Learner, TrainedLearner
 from trainer.records import MiniBatch
@@ -55,7 +56,8 @@ class Inspected:
 
     def _models(self) -> dict[str, Learner]:
         roles: dict[str, Learner | None] = {"actor": self.actor, "critic": self.critic, "reference": self.reference}
-        return {role: model for role, model in roles.items() if model is not None}
+        # A reference that is the actor without its adapters is in the actor.
+        return {role: model for role, model in roles.items() if model is not None and not isinstance(model, Unadapted)}
 
     # -- profiles
 

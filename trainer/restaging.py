@@ -24,13 +24,15 @@ from trainer.config.schema import (
     FsdpConfig,
     MegatronConfig,
 )
+from trainer.errors import CapsuleError
 from trainer.findings import STAGES, Finding
 from trainer.group import WorkerGroup
 from trainer.learner import checkpoint as checkpoints
+from trainer.learner.lora import is_factor
 from trainer.learner.models import VALUE_HEAD_FILE
 from trainer.learner.offload import local
 from trainer.learner.scaling import LossScale
-from trainer.learner.snapshot import distances, restore_optimizer
+from trainer.learner.snapshot import digest, distances, restore_optimizer
 from trainer.learner.tensor_files import save_tensors
 from trainer.local import LocalPool
 from trainer.records import UpdateReport
@@ -158,7 +160,7 @@ class Restaging:
             if not self._has_models:
                 yield self._skipped("weights", f"{role}: {len(state.checksums)} tensors")
                 continue
-            [ours] = self._group.checksums(role)
+            ours = {name: digest(tensor) for name, tensor in getattr(self._roles, role).kept_tensors()}
             wrong = [
                 name for name in state.checksums.keys() | ours.keys() if ours.get(name) != state.checksums.get(name)
             ]
@@ -263,7 +265,7 @@ class Restaging:
         """The update done again, and how far it moved the weights; the model is put back after it."""
         if role not in self._updates:
             model = getattr(self._roles, role)
-            before = {name: tensor.clone() for name, tensor in model.full_tensors()}
+            before = {name: tensor.clone() for name, tensor in model.kept_tensors()}
             self._set_optimizer(role)
             update = self._group.update_actor if role == "actor" else self._group.update_critic
             view = views.of_actor if role == "actor" else views.of_critic
@@ -304,10 +306,8 @@ class Restaging:
             self._extract()
         pool.build(RunSpec(self._config(), None, self.seen.total_steps))  # loading a reward function runs its module
         roles = pool.roles
-        if self._inside and roles.reference is not None:
-            tensors = dict(self._capsule.tensors("weights/reference"))
-            for name, parameter in roles.reference.module.named_parameters():
-                local(parameter.detach()).copy_(tensors[name])
+        if self._inside:
+            self._put_in_place(roles)
         elif not self._inside and self._checkpoint is not None:
             require_whole(self._checkpoint)
             roles.load(str(self._checkpoint))
@@ -319,16 +319,37 @@ class Restaging:
         _ = self._group
         return self._pool.roles
 
+    def _put_in_place(self, roles: Roles) -> None:
+        """What a model's folder does not hold: adapters, and a reference that is a model by itself."""
+        for role in ("actor", "critic", "reference"):
+            model, tensors = getattr(roles, role), self._capsule.tensors(f"weights/{role}")
+            given = {name: tensor for name, tensor in tensors if role == "reference" or is_factor(name)}
+            for name, parameter in model.module.named_parameters() if model is not None else ():
+                if name in given or is_factor(name):
+                    if name not in given or given[name].shape != parameter.shape:
+                        raise CapsuleError(
+                            f"the {role} of {self._capsule.path} does not fit its configuration: {name}",
+                            hint="give a complete step_N.capsule of this version",
+                        )
+                    local(parameter.detach()).copy_(given[name])
+            if role == "actor" and given:
+                roles.sync_weights()
+
     def _extract(self) -> None:
         """Actor and critic as folders that the trainer reads."""
         actor, critic = self._folder / "actor", self._folder / "critic"
         self._capsule.extract("identity/actor", actor)
-        checkpoints.write_safetensors(dict(self._capsule.tensors("weights/actor")), actor)
+        weights = {name: tensor for name, tensor in self._capsule.tensors("weights/actor") if not is_factor(name)}
+        checkpoints.write_safetensors(weights, actor)
         if "critic" in self.seen.held.models:
             self._capsule.extract("identity/critic", critic)
             tensors = dict(self._capsule.tensors("weights/critic"))
             split = {
-                part: {name.removeprefix(part): t for name, t in tensors.items() if name.startswith(part)}
+                part: {
+                    name.removeprefix(part): t
+                    for name, t in tensors.items()
+                    if name.startswith(part) and not is_factor(name)
+                }
                 for part in ("backbone.", "value_head.")
             }
             checkpoints.write_safetensors(split["backbone."], critic)
@@ -352,7 +373,7 @@ def on_one_cpu(config: Config, folder: Path | None, dtype: str) -> Config:
     part, critic = config.actor_rollout_ref, config.critic
     model, critic_model = part.model, critic.model
     if folder is not None:
-        model = replace(model, path=str(folder / "actor"), tokenizer_path=None)
+        model = replace(model, path=str(folder / "actor"), tokenizer_path=None, lora_adapter_path=None)
         critic_model = replace(critic_model, path=str(folder / "critic" if config.uses_critic else folder / "actor"))
 
     def plain(fsdp: Fsdp, strategy: str, megatron: MegatronConfig) -> Fsdp:

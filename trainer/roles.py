@@ -18,7 +18,7 @@ from trainer.digests import Found, of_files
 from trainer.fitting import settled
 from trainer.inspection import Inspected
 from trainer.interfaces import Engine, Loss, Sampling
-from trainer.learner import checkpoint
+from trainer.learner import checkpoint, lora_files
 from trainer.learner.build import Builder, state_of
 from trainer.learner.fsdp import forward_only
 from trainer.learner.models import Source, device_of
@@ -68,7 +68,7 @@ class Roles(Inspected):
         self.config, self.chosen = settled(config, self.device, seat)
         build = Builder(self.config, self.device, spec.total_steps)
         self.actor = build.actor(source) if "actor" in has else None
-        self.reference = build.reference(source) if "ref" in has and config.uses_reference else None
+        self.reference = build.reference(source, self.actor) if "ref" in has and config.uses_reference else None
         self.critic = build.critic() if "critic" in has and config.uses_critic else None
         kind = kind_of(config, self.device)
         gate = gate_of(config) if self.actor is not None and self.engine is None else None
@@ -156,6 +156,7 @@ class Roles(Inspected):
         identity, first = Path(folder) / "actor" / "huggingface", self.seat.rank == 0
         if first:
             checkpoint.save_identity(self.actor.module, self.tokenizer, identity)
+        checkpoint.save_adapter(self.actor, Path(folder) / "actor" / lora_files.FOLDER, write=first)
         if "hf_model" in contents:
             checkpoint.export(self.actor, identity, write=first)
 

@@ -87,7 +87,7 @@ _TABLE: tuple[Rule, ...] = (
         "refused-value",
         "error",
         "a value this trainer does not support",
-        "actor_rollout_ref.model.lora_rank=8, for ours",
+        "actor_rollout_ref.actor.ulysses_sequence_parallel_size=2, for ours",
     ),
     Rule("not-an-override", "error", "a word that Hydra can't read", "main_ppo trainer.nnodes 2"),
     Rule(

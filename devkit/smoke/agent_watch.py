@@ -59,7 +59,7 @@ class AgentWatch(Observer):
         if result.actor:
             actor = result.actor
             add("first-mini-batch", lambda: updates.first_mini_batch(actor))
-            add("gradients", lambda: updates.gradients("actor", actor, batch))
+            add("gradients", lambda: updates.gradients("actor", actor, batch, unmoved=step == 1))
         if step == 1:
             add("mask-proof", lambda: self._mask_proof(workers, batch))
         self._look_at_weights(workers, step)

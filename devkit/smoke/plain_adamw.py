@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
+from devkit.smoke import plain_lora
 from trainer.config.schema import OptimConfig
 
 EPS = 1e-8  # AdamW's, which the trainer leaves at torch's default
@@ -39,15 +40,21 @@ class Applied:
     gradients: dict[str, float]  # by parameter: how far its direction is off
     squares: dict[str, float]  # how far the mean square is off, of its way
     ways: dict[str, float]  # how far the parameter is off, of its way
+    strayed: list[str] = field(default_factory=list)  # parameters that do not train, and have changed
 
 
 class AdamW:
     """Loshchilov and Hutter 2019, algorithm 2, from the state of a save; the gradient is cut to a norm before."""
 
     def __init__(
-        self, network: nn.Module, state: Mapping[str, Tensor], optim: OptimConfig, grad_clip: float, total_steps: int
+        self,
+        parameters: Mapping[str, nn.Parameter],
+        state: Mapping[str, Tensor],
+        optim: OptimConfig,
+        grad_clip: float,
+        total_steps: int,
     ) -> None:
-        self.parameters = dict(network.named_parameters())
+        self.parameters = dict(parameters)
         self.state = {name: state_of(name, parameter, state) for name, parameter in self.parameters.items()}
         self.optim = optim
         self.grad_clip = grad_clip
@@ -110,7 +117,8 @@ def applied(adam: AdamW, before: Mapping[str, Tensor], after: Mapping[str, Tenso
     (kept, taken, decay), gradients = _means(adam, old, new, started)
     squares = {name: _squares(adam, name, old[name], new[name]) for name in names}
     ways = {name: _way(adam, name, before, after, new[name]) for name in names}
-    return Applied(adam.steps, kept, adam.optim.betas[0] ** adam.steps, taken, decay, gradients, squares, ways)
+    odd = plain_lora.strayed(before, after, adam.parameters) if any(map(plain_lora.is_factor, names)) else []
+    return Applied(adam.steps, kept, adam.optim.betas[0] ** adam.steps, taken, decay, gradients, squares, ways, odd)
 
 
 def _means(

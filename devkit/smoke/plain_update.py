@@ -16,9 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from devkit.smoke import plain_lora
 from devkit.smoke.gate import made_up_size
 from devkit.smoke.plain_adamw import AdamW, Applied, applied
-from trainer.config.schema import ActorConfig, Config, CriticConfig, OptimConfig
+from trainer.config.schema import ActorConfig, Config, CriticConfig, CriticModelConfig, ModelConfig, OptimConfig
 from trainer.precision import in_precision
 from trainer.records import TrainBatch
 
@@ -47,6 +48,7 @@ class Settings:
     kl_coef: float = 0.0  # of the loss; 0: none
     kl_type: str = ""
     value_clip: float = 0.0
+    lora_scale: float = 0.0  # that adapters count; 0: the weights train
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class Expected:
     applied: Applied  # by the run's optimizer, beside AdamW's formulas
     lr: float
     reference: Furthest | None = None  # of the reference's log-probs, where the role is the actor and there is one
+    merged: dict[str, str] | None = None  # digests of an actor's weights with their adapters, after the update
 
 
 def heard(answer: Mapping[str, Any]) -> Expected:
@@ -79,6 +82,7 @@ def settings_of(config: Config, role: str, total_steps: int) -> Settings:
         grad_clip=own.grad_clip,
         optim=own.optim,
         total_steps=total_steps,
+        lora_scale=scale_of(config.actor_rollout_ref.model if role == "actor" else critic.model),
     )
     if role == "critic":
         return replace(common, value_clip=critic.cliprange_value)
@@ -91,6 +95,10 @@ def settings_of(config: Config, role: str, total_steps: int) -> Settings:
         kl_coef=actor.kl_loss_coef if actor.use_kl_loss else 0.0,
         kl_type=actor.kl_loss_type,
     )
+
+
+def scale_of(model: ModelConfig | CriticModelConfig) -> float:
+    return model.lora_alpha / model.lora_rank if model.lora_rank else 0.0
 
 
 def ratios(actor: ActorConfig) -> Tensor:
@@ -181,12 +189,25 @@ def expected_of(folder: Path, model: str, settings: Settings) -> Expected:
 
     rows: list[Row] = torch.load(folder / f"{settings.role}.pt", weights_only=True)
     before = read_tensors(folder / "before" / settings.role)
-    network = _network(model, settings.role, before)
-    adam = AdamW(network, before, settings.optim, settings.grad_clip, settings.total_steps)
+    network, trained = _network(model, settings, before)
+    adam = AdamW(trained, before, settings.optim, settings.grad_clip, settings.total_steps)
     furthest = _furthest(network, rows, settings)
     steps = tuple(_step(network, rows, adam, settings) for _ in range(settings.epochs))
     after = read_tensors(folder / "after" / settings.role)
-    return Expected(furthest, steps, applied(adam, before, after), adam.lr, _of_reference(model, rows, settings))
+    merged = _merged(network, after, settings) if settings.role == "actor" and settings.lora_scale else None
+    reference = _of_reference(model, rows, settings)
+    return Expected(furthest, steps, applied(adam, before, after), adam.lr, reference, merged)
+
+
+def _merged(network: nn.Module, state: Mapping[str, Tensor], settings: Settings) -> dict[str, str]:
+    from trainer.learner.snapshot import digest
+
+    whole = plain_lora.sums(network, _model_of(state), settings.lora_scale)
+    return {name: digest(tensor) for name, tensor in whole.items()}
+
+
+def _model_of(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix("model."): x.double() for name, x in state.items() if name.startswith("model.")}
 
 
 def _of_reference(model: str, rows: Sequence[Row], settings: Settings) -> Furthest | None:
@@ -199,22 +220,26 @@ def _of_reference(model: str, rows: Sequence[Row], settings: Settings) -> Furthe
     return _furthest(first, [row | {"said": row["reference"]} for row in rows], settings)
 
 
-def _network(model: str, role: str, state: Mapping[str, Tensor]) -> nn.Module:
+def _network(model: str, settings: Settings, state: Mapping[str, Tensor]) -> tuple[nn.Module, dict[str, nn.Parameter]]:
+    """The model in float64, and what of it trains, by the run's names."""
     from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
     config = AutoConfig.from_pretrained(model, trust_remote_code=False)
     network: nn.Module
-    if role == "actor":
+    if settings.role == "actor":
         network = AutoModelForCausalLM.from_config(config, trust_remote_code=False, **in_precision(torch.float64))
     else:
         backbone = AutoModel.from_config(config, trust_remote_code=False, **in_precision(torch.float64))
         head = nn.Linear(config.get_text_config().hidden_size, 1, dtype=torch.float64)
         network = nn.ModuleDict({"backbone": backbone, "value_head": head})
-    weights = {name.removeprefix("model."): x.double() for name, x in state.items() if name.startswith("model.")}
-    unknown = network.load_state_dict(weights, strict=False)
+    weights = _model_of(state)
+    factors = {name for name in weights if settings.lora_scale and plain_lora.is_factor(name)}
+    plain = {name: x for name, x in weights.items() if name not in factors}
+    unknown = network.load_state_dict(plain, strict=False)
     if unknown.unexpected_keys:
         raise ValueError(f"the save has {unknown.unexpected_keys[0]}, which the model has not")
-    return network.eval()
+    trained = plain_lora.attach(network, weights, settings.lora_scale) if factors else dict(network.named_parameters())
+    return network.eval(), trained
 
 
 @torch.no_grad()

@@ -31,6 +31,7 @@ from trainer.teams import teams_of
 ENGINES = CHOICES["actor_rollout_ref.rollout.name"]
 DAY = 24 * 3600  # seconds
 MAX_NODES = 4
+MODELS = ("actor_rollout_ref.model", "critic.model")
 SAVE_AT, KILL_AT, LAST = 2, 3, 5  # steps of the pipeline run
 
 # A plain `devkit smoke --tiny` runs what most commands use, and nothing at its neutral value: a temperature of 1 and
@@ -87,6 +88,7 @@ KEPT = (
     "actor_rollout_ref.actor.fsdp_config.param_offload",
     "actor_rollout_ref.model.use_remove_padding",
     "actor_rollout_ref.model.enable_gradient_checkpointing",
+    *(f"{part}.{name}" for part in MODELS for name in ("lora_rank", "target_modules", "exclude_modules")),
     "actor_rollout_ref.rollout.n",
     "actor_rollout_ref.rollout.temperature",
     "actor_rollout_ref.rollout.top_p",
@@ -258,6 +260,7 @@ def _cuts(resolved: Resolved, nodes: int, ranks: int, sizes: sizing.Sizes, rollo
         **sizing.megatron(full, nodes * ranks),
         **sizing.passes(full, sizes),
         **sizing.optimizers(full),
+        **sizing.adapters(full),
     }
     return [
         Cut(
@@ -291,9 +294,9 @@ def _supplied(problem: Problem) -> bool:
         "trainer.default_local_dir",  # of the cluster that the command is for
     )
     unset = problem.key in ("data.train_files", "data.val_files") and "is not set" in problem.message
-    return (
-        unset or problem.key.startswith(own) or (problem.key == "data.train_batch_size" and "rows" in problem.message)
-    )
+    elsewhere = problem.key.endswith(".lora_adapter_path") and "is no adapter" in problem.message
+    rows = problem.key == "data.train_batch_size" and "rows" in problem.message
+    return unset or elsewhere or rows or problem.key.startswith(own)
 
 
 def replaced(overrides: Sequence[str], settings: Mapping[str, Any]) -> tuple[str, ...]:

@@ -29,6 +29,8 @@ from devkit.smoke.warm_process import WarmProcess
 from devkit.smoke.watch import GateWatch, PipelineWatch
 from trainer.cluster import WorkerPool
 from trainer.config import load
+from trainer.config.lora import ALL_LINEAR, matches
+from trainer.config.overrides import format_value
 from trainer.config.schema import Config
 from trainer.data.parquet import read_parts
 from trainer.data.reading import read_data, total_steps
@@ -44,6 +46,7 @@ TEXTS = 256  # prompts that the tokenizer is trained on
 FILTER = "data.filter_overlong_prompts"
 PACKING = "actor_rollout_ref.model.use_remove_padding"
 FILTERED_STEPS = 2  # of an epoch, at least, that the filter is to leave
+LOUD = 10.0  # of an output layer that does not train: a new one says nearly the same of each token
 VALIDATIONS = "validations"  # a folder below that of the test
 POSITIONS = 512  # of the tiny model: more than prompt and response together
 
@@ -94,11 +97,15 @@ class Stages:
             spec = {"folder": self.model, "like": self.plan.like, "max_positions": POSITIONS, "seed": self.seed}
             if self.config.actor_rollout_ref.rollout.name == "vllm":
                 spec["heads"] = HEADS // 2  # its attention on a CPU knows no heads of less than 32
+            if self.config.actor_rollout_ref.model.lora_rank:
+                spec["loudness"] = LOUD
             self.warm.tell("build", texts=texts, **spec)
             self.cluster.connect()
-            if not self.warm.answer()["is_like"] and self.plan.like:
+            built = self.warm.answer()
+            if not built["is_like"] and self.plan.like:
                 own = "its architecture is code in that folder, which is not run"
                 self.view.note(f"model: a tiny Qwen2 in place of {self.plan.like}: {own}")
+            self._keep_targets(built["modules"])
             self.tokenizer = load_tokenizer(self.config.actor_rollout_ref.model)
             if self.plan.full.data.filter_overlong_prompts:
                 self._keep_filter()
@@ -122,6 +129,20 @@ class Stages:
         cut = tuple(each for each in self.plan.cut if each.key != FILTER)
         self.plan = replace(self.plan, cut=cut, kept={**self.plan.kept, FILTER: True})
         self.view.note(f"kept: {FILTER}=True after all: enough prompts are short")
+
+    def _keep_targets(self, modules: Sequence[str]) -> None:
+        """The modules of the full command that have adapters, unless the tiny model has none of them."""
+        part, critic = self.config.actor_rollout_ref.model, self.config.critic.model
+        for section, model in {"actor_rollout_ref.model": part, "critic.model": critic}.items():
+            targets, exclude = model.target_modules, model.exclude_modules or []
+            chosen = modules if ALL_LINEAR in targets else [name for name in modules if matches(name, targets)]
+            if not model.lora_rank or any(not matches(name, exclude) for name in chosen):
+                continue
+            every = {f"{section}.target_modules": [ALL_LINEAR], f"{section}.exclude_modules": None}
+            self.plan = replace(self.plan, overrides=replaced(self.plan.overrides, every))
+            self.config = self._pipeline_config()
+            said = f"{section}.target_modules {format_value(list(targets))} -> {ALL_LINEAR}"
+            self.view.note(f"reduced: {said}: the tiny model has none of these")
 
     def _pipeline_config(self, more: dict[str, Any] | None = None) -> Config:
         own = {"data.train_files": [self.problems[0]], "data.val_files": [self.problems[1]]}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from trainer.precision import in_precision
 
@@ -30,6 +30,7 @@ class TinySpec:
     seed: int
     max_positions: int
     heads: int = HEADS  # half as many of keys and values, where these are fewer
+    loudness: float = 1.0  # what the output layer is multiplied by
 
 
 def make_tokenizer(texts: Sequence[str], size: int = VOCABULARY) -> Any:
@@ -77,9 +78,15 @@ def shrink(config: Any, tokenizer: Any, max_positions: int, heads: int = HEADS) 
     return config
 
 
-def build(spec: TinySpec) -> bool:
-    """Writes configuration, weights and tokenizer into `spec.folder`. Whether the architecture is that of `spec.like`:
-    one that is code in its folder is not run."""
+class Built(NamedTuple):
+    """What `build` has written."""
+
+    is_like: bool  # the architecture is that of `spec.like`: one that is code in its folder is not run
+    modules: list[str]  # by name
+
+
+def build(spec: TinySpec) -> Built:
+    """Writes configuration, weights and tokenizer into `spec.folder`."""
     import torch
     from transformers import AutoModelForCausalLM, Qwen2Config
     from transformers.utils import logging
@@ -93,11 +100,12 @@ def build(spec: TinySpec) -> bool:
     shrink(config, tokenizer, spec.max_positions, spec.heads)
     torch.manual_seed(spec.seed)
     model = AutoModelForCausalLM.from_config(config, trust_remote_code=False, **in_precision(torch.float32))
+    model.get_output_embeddings().weight.data.mul_(spec.loudness)
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.generation_config.pad_token_id = tokenizer.pad_token_id
     model.save_pretrained(spec.folder)
     tokenizer.save_pretrained(spec.folder)
-    return is_like
+    return Built(is_like, [name for name, _ in model.named_modules()])
 
 
 def _config_of(folder: str) -> Any:
@@ -117,7 +125,7 @@ def _config_of(folder: str) -> Any:
 
 def build_from(**fields: Any) -> dict[str, Any]:
     """`build`, for the warm process."""
-    return {"is_like": build(TinySpec(**{**fields, "texts": tuple(fields["texts"])}))}
+    return build(TinySpec(**{**fields, "texts": tuple(fields["texts"])}))._asdict()
 
 
 def digests_of(folder: str) -> dict[str, Any]:

@@ -55,8 +55,10 @@ class StepWatch(Observer):
         self.final_actor: Digests = []
         self._reference: Digests = []
         self._kl_coef = config.algorithm.kl_ctrl.kl_coef  # by its formula, from step to step
+        self._moved: set[str] = set()  # the roles that an update has moved
 
     def started(self, workers: WorkerGroup, progress: ppo.Progress) -> None:
+        self._moved = {"actor", "critic"} if progress.step else set()
         if progress.step and self.config.algorithm.kl_ctrl.type != "fixed":
             self._kl_coef = progress.kl_coef  # which the check of resuming compares
         if self.config.uses_reference:
@@ -104,7 +106,8 @@ class StepWatch(Observer):
             first = workers.order(batch, self.config.critic, result.progress.step)[0].tolist()
             add("first-mini-batch", lambda: updates.first_values(critic, batch, first))
         for role, report in reports(result):
-            add("gradients", lambda role=role, report=report: updates.gradients(role, report, batch))  # type: ignore[misc]
+            add("gradients", partial(updates.gradients, role, report, batch, unmoved=role not in self._moved))
+            self._moved |= {role} if report.lr else set()
             rate = self._rate(role, result.progress.step)
             add("learning-rate", partial(updates.rate_as_configured, role, report, rate))
 
@@ -212,6 +215,7 @@ class GateWatch(StepWatch):
         self.batches: list[TrainBatch] = []
         self.policy: list[tuple[TrainBatch, LogProbs]] = []
         self._shards: dict[str, Digests] = {}  # of models that no update was seen of
+        self._engine: Digests = []  # after that update, of an actor with adapters
 
     def started(self, workers: WorkerGroup, progress: ppo.Progress) -> None:
         super().started(workers, progress)
@@ -286,6 +290,9 @@ class GateWatch(StepWatch):
         workers.save(str(self.folder / "before"))
         self.made_up = {role: getattr(workers, f"update_{role}")(made[role], step).now() for role in made}
         workers.save(str(self.folder / "after"))
+        if self.config.actor_rollout_ref.model.lora_rank:
+            workers.sync_weights()
+            self._engine = workers.checksums("engine")
 
     def _made_up(self, role: str, workers: WorkerGroup, batch: TrainBatch, seed: int) -> TrainBatch:
         """One mini-batch of the role, which is written down with what its model says of it."""
@@ -318,6 +325,8 @@ class GateWatch(StepWatch):
 
     def look_at_update(self, role: str, expected: plain_update.Expected) -> None:
         """`expected`: the update on made-up numbers, as it comes out in plain torch. What follows is no finding."""
+        if (merged := expected.merged) is not None:
+            self.results.add("weight-sync", lambda: weights.merged_as_computed(self._engine, merged))
         if expected.reference:
             reference = expected.reference
             self.results.add("reference", lambda: updates.reference_as_computed(reference))

@@ -47,7 +47,8 @@ def test_a_fit_command_is_not_remarked_upon(target: str | None) -> None:
         ("trainer.total_epochs", "verl-0.4", "grammar"),
         ("actor_rollout_ref.actor.ppo_mini_batch_size=100", "verl-0.4", "uneven"),
         ("data.train_batch_size=100", "verl-0.4", "batch"),
-        ("actor_rollout_ref.model.lora_rank=8", OURS, "refused"),
+        ("actor_rollout_ref.actor.ulysses_sequence_parallel_size=2", OURS, "refused"),
+        ("actor_rollout_ref.model.lora_rank=8", OURS, ""),
         ("actor_rollout_ref.model.lora_rank=8", "verl-0.4", ""),
         ("algorithm.adv_estimator=remax", "verl-0.4", "inert"),  # the critic's keys
     ],

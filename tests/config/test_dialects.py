@@ -22,7 +22,7 @@ OURS = {
     *(f"{model}.recompute_granularity" for model in ("actor_rollout_ref.model", "critic.model")),
     *(f"{model}.activation_memory_budget" for model in ("actor_rollout_ref.model", "critic.model")),
     *("global_profiler.ranks", "global_profiler.all_ranks", f"{_ENGINE}_timeout", "trainer.grace_period"),
-    "trainer.console_metrics",
+    *("trainer.console_metrics", "critic.model.exclude_modules"),
     *(f"{_ENGINE}_kwargs.sglang.{name}" for name in ("sampling_backend", "replicas", "log_level")),
     f"{_ENGINE}_kwargs.sglang.cuda_graph_max_bs",  # verl hands it on with all the others
     *(f"{_ENGINE}_kwargs.vllm.attention_backend", f"{_ENGINE}_kwargs.vllm.log_level"),
@@ -234,8 +234,7 @@ def test_a_key_without_effect_is_noted_with_its_reason(word: str, why: str) -> N
 @pytest.mark.parametrize(
     "word",
     [
-        f"{M}.lora_rank=8",
-        "critic.model.lora_rank=8",
+        "critic.model.lora_adapter_path=/x",
         "reward_model.enable=True",
         "reward.reward_model.enable=True",
         "reward_model.reward_manager=dapo",

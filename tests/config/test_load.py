@@ -209,13 +209,14 @@ def test_a_deletion_is_refused() -> None:
 
 
 def test_all_problems_come_at_once() -> None:
-    words = ["data.seed=1,2", "trainer.nnode=1", "trainer.nnodes=x", "trainer.device=tpu", "critic.model.lora_rank=8"]
+    words = ["data.seed=1,2", "trainer.nnode=1", "trainer.nnodes=x", "trainer.device=tpu"]
+    words += ["critic.model.external_lib=x"]
     with pytest.raises(ConfigErrors) as caught:
         load(words)
     assert [problem.key for problem in caught.value.problems] == [
         "data.seed",
         "trainer.nnode",
-        "critic.model.lora_rank",
+        "critic.model.external_lib",
         "trainer.nnodes",
         "trainer.device",
     ]
@@ -250,6 +251,7 @@ PATHS = {  # every key whose value is a path, and whether it is read or written
     "data.val_files": "read",
     "actor_rollout_ref.model.path": "read",
     "actor_rollout_ref.model.tokenizer_path": "read",
+    "actor_rollout_ref.model.lora_adapter_path": "read",
     "critic.model.path": "read",
     "custom_reward_function.path": "read",
     f"{_MULTI_TURN}.tool_config_path": "read",

@@ -61,7 +61,7 @@ COMMANDS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "LoRA": (
         [f"{M}.lora_rank=32", f"{M}.lora_alpha=32", f"{M}.target_modules=all-linear", f"{O}.load_format=safetensors"],
-        [f"{M}.lora_rank"],
+        [],
     ),
     "from the weights of an earlier run": (
         [f"{A}.checkpoint.load_contents=['model']", f"{M}.external_lib=my.plugin"],

@@ -239,3 +239,30 @@ def test_the_command_checks_and_shows(capsys: pytest.CaptureFixture[str]) -> Non
     assert len(lines) == 1 and "Turn {turn_idx}:\\n" in lines[0] and "# ROLL's custom_envs" in lines[0]
     assert main_agentic.main(["--config_path", DEMO, "--config_name", "nobody", "--check"]) == 2
     assert "error: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"lora_target": "all-linear"}, (8, 16, ["all-linear"])),
+        ({"lora_target": "all", "lora_rank": 32}, (32, 64, ["all-linear"])),
+        ({"lora_target": "q_proj, v_proj", "lora_rank": 16, "lora_alpha": 8}, (16, 8, ["q_proj", "v_proj"])),
+        ({"lora_target": r".*\.(q|v)_proj"}, (8, 16, [r".*\.(q|v)_proj"])),
+        ({"lora_rank": 32, "lora_alpha": 64}, (0, 16, ["all-linear"])),
+    ],
+)
+def test_adapters(changed: Any, given: dict[str, Any], expected: tuple[Any, ...]) -> None:
+    """ROLL's are on where they have a target."""
+    found = changed("frozen_lake", actor_train={"model_args": given})
+    assert [each for each in found.problems if "lora" in each.key] == []
+    model = found.config.actor_rollout_ref.model
+    assert (model.lora_rank, model.lora_alpha, model.target_modules) == expected
+    inert = {each.key for each in found.notes if each.kind == "inert" and "lora" in each.key}
+    assert bool(inert) == ("lora_target" not in given)
+
+
+def test_dropout_in_adapters_is_refused(changed: Any) -> None:
+    args = {"lora_target": "all-linear", "lora_dropout": 0.1, "additional_target": "lm_head"}
+    found = changed("frozen_lake", actor_train={"model_args": args})
+    assert "dropout is off" in problem(found, "actor_train.model_args.lora_dropout")
+    assert "leave it out" in problem(found, "actor_train.model_args.additional_target")

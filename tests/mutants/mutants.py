@@ -83,6 +83,8 @@ TOGETHER = (
     ("old-log-probs-of-another-row", "ranks-gather-other-weights", "mini-batch-trained-twice"),
     ("ppo-epochs-ignored", "filter-that-lets-through", "packed-sequences-not-kept-apart"),
     ("an-update-that-raises",),
+    ("adapters-without-their-scale",),
+    ("engines-without-the-adapters", "weights-trained-beside-adapters"),
     (
         "not-clipped",
         "weight-decay-a-hundred-times",

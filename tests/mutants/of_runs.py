@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import EPOCHS, Mutant
+from tests.mutants.mutant import EPOCHS, LORA, Mutant
 
 MUTANTS = (
     # -- updates
@@ -122,9 +122,38 @@ MUTANTS = (
     Mutant(
         "reference-is-the-actor",
         "trainer/roles.py",
-        old="build.reference(source) if",
+        old="build.reference(source, self.actor) if",
         new="self.actor if",
         caught_by="reference",
+    ),
+    # -- adapters
+    Mutant(
+        "adapters-without-their-scale",
+        "trainer/learner/lora.py",
+        old="self.lora_scale * self.lora_B(",
+        new="self.lora_B(",
+        caught_by="rollout-logprobs",
+        words=LORA,
+    ),
+    Mutant(
+        "engines-without-the-adapters",
+        "trainer/learner/fsdp.py",
+        old="weight = lora.merged(weight, a, b, module.lora_scale, transposed=module.transposed)",
+        new="pass",
+        caught_by="weight-sync",
+        says="engine has weights that are not weight + scale x B A",
+        also=("rollout-logprobs", "export", "policy-update"),
+        words=LORA,
+    ),
+    Mutant(
+        "weights-trained-beside-adapters",
+        "trainer/learner/lora.py",
+        old="model.requires_grad_(False)",
+        new="model.requires_grad_(True)",
+        caught_by="optimizer-step",
+        says="changed beside its adapters",
+        also=("reference",),
+        words=LORA,
     ),
     # -- data
     Mutant(

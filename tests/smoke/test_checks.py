@@ -255,6 +255,36 @@ def test_optimizer_moved() -> None:
     )
 
 
+def test_the_gradient_of_an_adapter_that_is_still_nothing() -> None:
+    """A's is 0 as long as B is: until an update has moved it."""
+    untrained = report(untrained=("layers.0.up_proj.lora_A.weight",))
+    passes(updates.gradients("actor", untrained, batch(), unmoved=True))
+    fails(updates.gradients("actor", untrained, batch()), r"no gradient in the actor: .*up_proj\.lora_A\.weight")
+    untrained = report(untrained=("layers.0.up_proj.lora_B.weight",))
+    fails(updates.gradients("actor", untrained, batch(), unmoved=True), r"no gradient in the actor: .*lora_B")
+
+
+def test_of_a_model_with_adapters_only_these_may_move() -> None:
+    before = {"p.weight": "1", "p.lora_A.weight": "2", "p.lora_B.weight": "3", "value_head.weight": "4"}
+    after = before | {"p.lora_B.weight": "5", "value_head.weight": "6"}
+    passes(weights.optimizer_moved("critic", [before], [after]))
+    strayed = after | {"p.weight": "7"}
+    fails(
+        weights.optimizer_moved("critic", [before, before], [after, strayed]),
+        r"rank 1's weights of the critic changed beside its adapters: p\.weight: look at trainer/learner/lora\.py",
+    )
+    still = after | {"value_head.weight": "4"}
+    fails(weights.optimizer_moved("critic", [before], [still]), r"part of the critic .*: value_head\.weight")
+
+
+def test_merged_weights_name_the_rank_and_the_tensor() -> None:
+    passes(weights.merged_as_computed(WEIGHTS, {"b": "2"}))
+    fails(
+        weights.merged_as_computed(OTHER, {"a": "1", "b": "2"}),
+        r"rank 1's engine has weights that are not weight \+ scale x B A: b: look at trainer/learner/fsdp\.py",
+    )
+
+
 def test_sharing_invariance() -> None:
     whole = ({"actor/pg_loss": 0.5}, 2.0)
     passes(updates.sharing_invariance("actor", ({"actor/pg_loss": 0.500001}, 2.0), whole))
@@ -334,6 +364,11 @@ def test_forward_as_computed() -> None:
     )
     fails(updates.forward_as_computed("critic", updated(), off), "the critic's value of response 3")
     fails(updates.forward_as_computed("actor", updated(), replace(EXPECTED, furthest=(0, 0, math.nan, 0.0))), "is nan")
+
+
+def test_weights_that_changed_beside_adapters() -> None:
+    odd = replace(EXPECTED, applied=replace(APPLIED, strayed=["p.weight"]))
+    fails(updates.moved_as_computed("actor", updated(), odd), r"beside its adapters: p\.weight: look at trainer/")
 
 
 def test_reference_as_computed() -> None:

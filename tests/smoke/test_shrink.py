@@ -33,7 +33,7 @@ from trainer.errors import ConfigError
 from trainer.grid import actor_grid
 from trainer.rollout import versions
 
-ACTOR = "actor_rollout_ref.actor"
+ACTOR, M = "actor_rollout_ref.actor", "actor_rollout_ref.model"
 
 
 def tiny_of(plan: Plan, *words: str) -> Config:
@@ -330,9 +330,22 @@ def test_what_is_asked_for_in_vain_is_said_of_the_full_run() -> None:
 @pytest.mark.parametrize("role", ["actor_rollout_ref", "critic"])
 def test_what_a_full_run_refuses_of_a_model_is_refused(role: str) -> None:
     """A model that is not here is another matter: the smoke test brings its own."""
-    with pytest.raises(ConfigErrors, match=f"{role}.model.lora_rank=8 is not supported"):
-        make_plan([f"{role}.model.lora_rank=8"], None)
+    with pytest.raises(ConfigErrors, match=f"{role}.model.external_lib=x is not supported"):
+        make_plan([f"{role}.model.external_lib=x"], None)
     make_plan([f"{role}.model.path=/nowhere/at/all", "actor_rollout_ref.model.tokenizer_path=/nowhere"], None)
+
+
+def test_adapters_stay_and_are_narrow() -> None:
+    """Two columns that count twice, of the modules that the command names."""
+    words = [f"{M}.lora_rank=32", f"{M}.lora_alpha=16", f"{M}.target_modules=[q_proj,v_proj]"]
+    plan = make_plan(words, None)
+    model, critic = tiny_of(plan).actor_rollout_ref.model, tiny_of(plan).critic.model
+    assert (model.lora_rank, model.lora_alpha, model.target_modules) == (2, 4.0, ["q_proj", "v_proj"])
+    assert critic.lora_rank == 0
+    assert plan.kept[f"{M}.target_modules"] == ["q_proj", "v_proj"]
+    assert {cut.key for cut in plan.cut} >= {f"{M}.lora_rank", f"{M}.lora_alpha"}
+    elsewhere = make_plan([*words, f"{M}.lora_adapter_path=/on/the/cluster"], None)
+    assert tiny_of(elsewhere).actor_rollout_ref.model.lora_adapter_path is None
 
 
 def test_a_file_with_fewer_rows_than_a_step_of_the_smoke_test_is_told_at_once(tmp_path: Path) -> None:

@@ -21,7 +21,9 @@ from trainer import ppo
 from trainer.config import load
 from trainer.config.schema import Config, FsdpConfig
 from trainer.learner import checkpoint, fsdp
+from trainer.learner import models as loading
 from trainer.learner.forward import ForwardOptions
+from trainer.learner.lora import adapters_of
 from trainer.learner.models import Source, sharded
 from trainer.records import MiniBatch, TrainBatch
 from trainer.rows import take
@@ -30,6 +32,8 @@ ROOT = Path(ppo.__file__).parents[1]
 TOTAL_STEPS = 10
 A, C, R = "actor_rollout_ref.actor", "critic", "actor_rollout_ref.rollout"
 ALL_TERMS = (f"{A}.entropy_coeff=0.05", f"{A}.use_kl_loss=True", f"{A}.kl_loss_coef=0.1", f"{R}.temperature=0.8")
+MODELS = ("actor_rollout_ref.model", "critic.model")
+ADAPTERS = [f"{section}.{word}" for section in MODELS for word in ("lora_rank=2", "lora_alpha=3")]
 SETTINGS = {
     "all terms": ALL_TERMS,
     "nothing more": (f"{A}.clip_ratio_c=null",),
@@ -39,6 +43,11 @@ SETTINGS = {
     "sums": (*ALL_TERMS, f"{A}.loss_agg_mode=seq-mean-token-sum-norm", f"{A}.kl_loss_type=low_var_kl+"),
     "sequence sums": (*ALL_TERMS, f"{A}.loss_agg_mode=seq-mean-token-sum", f"{A}.kl_loss_type=abs"),
     "packed": (*ALL_TERMS, "actor_rollout_ref.model.use_remove_padding=True"),
+    "adapters": (*ALL_TERMS, *ADAPTERS),
+    "adapters of some modules, three epochs": (
+        *(*ALL_TERMS, *ADAPTERS, f"{A}.ppo_epochs=3", f"{C}.ppo_epochs=3"),
+        *(f"{section}.target_modules=[q_proj,down_proj]" for section in MODELS),
+    ),
     "a schedule": (
         *(f"{role}.optim.{setting}" for role in (A, C) for setting in ("lr_warmup_steps=5", "weight_decay=0.1")),
         *(f"{role}.optim.{setting}" for role in (A, C) for setting in ("lr_scheduler_type=cosine", "lr=1e-3")),
@@ -95,8 +104,10 @@ def _loss(algorithm: Any, role: str, model: Any, config: Config) -> tuple[Any, .
 
 def trained(config: Config, role: str, folder: Path, mesh: Any, learner: Any) -> Any:
     kind = "causal_lm" if role == "actor" else "value"
-    module = sharded(kind, Source(str(folder), False, 1), FsdpConfig(dtype="fp32"), mesh, checkpointing=False)
     own: Any = config.actor_rollout_ref.actor if role == "actor" else config.critic
+    adapters = adapters_of(config.actor_rollout_ref.model if role == "actor" else config.critic.model, 1)
+    source, memory = Source(str(folder), False, 1), FsdpConfig(dtype="fp32")
+    module = sharded(kind, source, memory, mesh, checkpointing=False, adapters=adapters)
     if role == "actor":  # an untrained model's entropy is at its largest, and has no gradient
         module.lm_head.weight.data.mul_(10)
     return learner.Trained(
@@ -258,6 +269,30 @@ def test_a_mistake_shows(run: Run, name: str) -> None:
     module = changed(file, old, new)
     replaced = {"algorithm": module} if file == PPO else {"learner": module}
     found = run(role, (*ALL_TERMS, *NOTICEABLE), **replaced)
+    assert [each.ok for each in found[:first]] == [True] * first, found
+    assert found[first].ok is False and "look at trainer/" in found[first].detail, found[first].detail
+
+
+LORA = "trainer/learner/lora.py"
+OF_ADAPTERS = {
+    "counted once": (FORWARD, "self.lora_scale * self.lora_B", "self.lora_B"),
+    "weights trained beside them": (GRADIENT, "model.requires_grad_(False)", "model.requires_grad_(True)"),
+    "a B that does not train": (
+        GRADIENT,
+        "    module.lora_scale, ",
+        "    module.lora_B.requires_grad_(False)\n    module.lora_scale, ",
+    ),
+}
+
+
+@pytest.mark.parametrize("role", ["actor", "critic"])
+@pytest.mark.parametrize("name", OF_ADAPTERS)
+def test_a_mistake_with_adapters_shows(run: Run, role: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, old, new = OF_ADAPTERS[name]
+    module = changed(LORA, old, new)
+    monkeypatch.setattr(loading, "adapt", module.adapt)
+    monkeypatch.setattr(checkpoint, "lora", module)
+    found = run(role, (*ALL_TERMS, *NOTICEABLE, *ADAPTERS))
     assert [each.ok for each in found[:first]] == [True] * first, found
     assert found[first].ok is False and "look at trainer/" in found[first].detail, found[first].detail
 

@@ -111,6 +111,23 @@ def test_there_is_no_pickle_in_it(recorded: Path) -> None:
     assert stored == {zipfile.ZIP_STORED}
 
 
+def test_adapters_are_in_it_and_the_reference_is_the_actor_without_them(words: Words, tmp_path: Path) -> None:
+    models = ("actor_rollout_ref.model", "critic.model")
+    adapters = [f"{model}.{word}" for model in models for word in ("lora_rank=2", "lora_alpha=3")]
+    run(words, *RUN, *adapters, f"trainer.capsule_dir={tmp_path}")
+    path = tmp_path / f"step_{STEPS}.capsule"
+    with closing(Capsule(path)) as capsule:
+        assert capsule.seen.held.models.keys() == {"actor", "critic"}
+        names = {name for name, _ in capsule.tensors("weights/actor")}
+        trained = {name.rpartition(":")[0] for name, _ in capsule.tensors("optimizer/actor")}
+        still = {name for name, norm in capsule.seen.moved["actor"].items() if norm == 0}
+    assert trained == {name for name in names if ".lora_" in name} == names - still
+    found = findings(path)
+    assert {each.verdict for each in found} == {"same"}, "\n".join(table(found))
+    assert "ref" in {each.stage for each in found}
+    assert max(each.difference or 0.0 for each in found) == 0.0, "\n".join(table(found))
+
+
 # -------------------------------------------------------------------------------------------- what has changed is named
 
 

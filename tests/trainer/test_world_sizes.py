@@ -20,6 +20,11 @@ pytestmark = pytest.mark.trainer
 Ranks = list[dict[str, Any]]
 TRAINED = ("actor_rollout_ref.actor.fsdp_config", "critic.model.fsdp_config")
 OFFLOAD = [f"{section}.{part}_offload=True" for section in TRAINED for part in ("param", "optimizer", "grad")]
+MODELS = ("actor_rollout_ref.model", "critic.model")
+LORA = [
+    *(f"{model}.{word}" for model in MODELS for word in ("lora_rank=3", "lora_alpha=4")),
+    "actor_rollout_ref.actor.use_kl_loss=True",
+]
 FP16 = [f"{section}.dtype=fp16" for section in TRAINED]
 PADDED = (
     "actor_rollout_ref.model.use_remove_padding=False",
@@ -62,6 +67,10 @@ def all_jobs(words: Words, models: Path, folder: Path) -> dict[str, Any]:
         "four from two": {"world": 4, "words": tied, "load": checkpoint},
         "untied": {"world": 2, "words": job_words(words, models / "qwen2")},
         "offloaded": {"world": 2, "words": [*tied, *OFFLOAD], "save": str(folder / "offloaded" / "checkpoint")},
+        "lora": {"world": 2, "words": [*tied, *LORA], "save": str(folder / "lora" / "checkpoint")},
+        "lora on one": {"world": 1, "words": [*tied, *LORA]},
+        "lora offloaded": {"world": 2, "words": [*tied, *LORA, *OFFLOAD]},
+        "lora from two": {"world": 1, "words": [*tied, *LORA], "load": str(folder / "lora" / "checkpoint")},
         "fp16": {"world": 2, "words": [*job_words(words, models / "qwen2"), *FP16], "overflow": 2},
         "no weights": {"world": 2, "words": job_words(words, half_a_model(models, folder / "no weights model", None))},
         "corrupt": {"world": 2, "words": job_words(words, half_a_model(models, folder / "corrupt model", 3000))},
@@ -113,7 +122,7 @@ def close(actual: Any, expected: Any) -> None:
         assert actual == pytest.approx(expected, rel=1e-4, abs=2e-6)
 
 
-@pytest.mark.parametrize("job", ["two", "untied", "four", "offloaded", "fp16"])
+@pytest.mark.parametrize("job", ["two", "untied", "four", "offloaded", "fp16", "lora"])
 def test_ranks_agree_with_each_other(jobs: dict[str, Ranks], job: str) -> None:
     first, *others = jobs[job]
     for other in others:
@@ -176,6 +185,21 @@ def test_checkpoint_goes_on_with_other_ranks(jobs: dict[str, Ranks], job: str) -
 def test_offload_changes_no_bit(jobs: dict[str, Ranks]) -> None:
     """Steps, weights, the engine's copy and the checkpoint of two ranks whose state waits in host memory."""
     assert jobs["offloaded"] == [{name: rank[name] for name in jobs["offloaded"][0]} for rank in jobs["two"]]
+
+
+def test_adapters_train_alike_on_other_numbers_of_ranks(jobs: dict[str, Ranks]) -> None:
+    """Three columns on two ranks; the critic's value head trains beside its adapters. Offload changes no bit."""
+    two = merged(jobs["lora"])
+    assert two["untrained"] == {"actor": [], "critic": []} and jobs["lora"] != jobs["two"]
+    close(merged(jobs["lora on one"]), two)
+    assert jobs["lora offloaded"] == [{name: rank[name] for name in jobs["lora offloaded"][0]} for rank in jobs["lora"]]
+
+
+def test_a_checkpoint_with_adapters_goes_on_with_other_ranks(jobs: dict[str, Ranks]) -> None:
+    found, expected = merged(jobs["lora from two"]), merged(jobs["lora"])
+    assert jobs["lora from two"][0]["loaded"] == jobs["lora"][0]["saved"]
+    close(found["steps"], {role: steps[-2:] for role, steps in expected["steps"].items()})
+    close(found["norms"], expected["norms"])
 
 
 def test_an_overflow_on_one_rank_is_everybodys(jobs: dict[str, Ranks]) -> None:

@@ -20,7 +20,10 @@ def absolute(config: Config) -> Config:
     """
     part, critic, trainer = config.actor_rollout_ref, config.critic, config.trainer
     model = replace(
-        part.model, path=_found(part.model.path), tokenizer_path=_perhaps(_found, part.model.tokenizer_path)
+        part.model,
+        path=_found(part.model.path),
+        tokenizer_path=_perhaps(_found, part.model.tokenizer_path),
+        lora_adapter_path=_perhaps(_found, part.model.lora_adapter_path),
     )
     return replace(
         config,

@@ -24,6 +24,7 @@ from trainer.config.files import (
     reward_problems,
 )
 from trainer.config.load import Resolved, resolve
+from trainer.config.lora import lora_notes, lora_problems
 from trainer.config.mapping import capsule_problems, engine_problems, team_problems
 from trainer.config.megatron import megatron_notes, megatron_problems
 from trainer.config.outputs import output_problems
@@ -97,6 +98,7 @@ def check(resolved: Resolved) -> Report:
         *setting_problems(config),
         *output_problems(config),
         *megatron_problems(config),
+        *lora_problems(config),
         *model_problems(config),
         *agent_problems(config),
         *retriever_problems(config),
@@ -109,6 +111,7 @@ def check(resolved: Resolved) -> Report:
         *_speed_notes(resolved),
         *_step_notes(config, rows),
         *megatron_notes(config),
+        *lora_notes(config),
         *agent_notes(config),
         *retriever_notes(config),
         *(finding for finding in findings if isinstance(finding, Note)),

@@ -21,6 +21,7 @@ _KL_ALIASES = {
     "k3+": "low_var_kl+",
 }
 _KL_KINDS = ("kl", "abs", "mse", "low_var_kl", "kl+", "abs+", "low_var_kl+")
+_MODELS = ("actor_rollout_ref.model", "critic.model")
 _SCHEDULES = ("constant", "cosine")
 _FSDP_SECTIONS = (f"{_ACTOR}.fsdp_config", "actor_rollout_ref.ref.fsdp_config", "critic.model.fsdp_config")
 _OPTIM_SECTIONS = (f"{_ACTOR}.optim", "critic.optim")
@@ -180,6 +181,8 @@ RANGES: dict[str, Range] = {
     f"{_ROLLOUT}.val_kwargs.temperature": _NOT_NEGATIVE,
     f"{_ROLLOUT}.val_kwargs.top_p": _number(0, 1, open_low=True),
     f"{_ROLLOUT}.val_kwargs.top_k": Range(-1),
+    **{f"{section}.lora_rank": Range(0, 2**16) for section in _MODELS},
+    **{f"{section}.lora_alpha": _POSITIVE for section in _MODELS},
     "critic.cliprange_value": _POSITIVE,
     "critic.grad_clip": _POSITIVE,
     "algorithm.gamma": _SHARE,
@@ -206,7 +209,7 @@ RANGES: dict[str, Range] = {
     **{f"{section}.lr_warmup_steps": Range(-1) for section in _OPTIM_SECTIONS},
     **{f"{section}.lr_warmup_steps_ratio": _SHARE for section in _OPTIM_SECTIONS},
     **{f"{section}.min_lr_ratio": _SHARE for section in _OPTIM_SECTIONS},
-    **{f"{section}.activation_memory_budget": _SHARE for section in ("actor_rollout_ref.model", "critic.model")},
+    **{f"{section}.activation_memory_budget": _SHARE for section in _MODELS},
 }
 
 # Other spellings of a value, in any verl generation, and what they are here.
@@ -217,6 +220,7 @@ _PATHS = (
     *(f"{_ROLLOUT}.multi_turn.tool_config_path", f"{_ROLLOUT}.multi_turn.function_tool_path"),
     *("trainer.rollout_data_dir", "trainer.validation_data_dir", "trainer.capsule_dir"),
     *("custom_reward_function.path", "actor_rollout_ref.model.tokenizer_path"),
+    *("actor_rollout_ref.model.lora_adapter_path", *(f"{part}.exclude_modules" for part in _MODELS)),
 )
 ALIASES: dict[str, dict[Any, Any]] = {
     "algorithm.kl_penalty": _KL_ALIASES,

@@ -12,7 +12,22 @@ from typing import TypeVar
 
 from trainer.balance import PassLimit
 from trainer.config.batches import micro_batch_sizes
-from trainer.config.fits import FULL, GIB, NONE, SELECTIVE, SHARE, USUAL, Fit, Load, Plan, Plans, first_fit, resident
+from trainer.config.fits import (
+    FULL,
+    GIB,
+    NONE,
+    SELECTIVE,
+    SHARE,
+    USUAL,
+    Fit,
+    Load,
+    Plan,
+    Plans,
+    adapter_parameters,
+    first_fit,
+    resident,
+)
+from trainer.config.lora import is_the_actor
 from trainer.config.schema import Config, CriticModelConfig, FsdpConfig, ModelConfig, TrainedFsdpConfig
 from trainer.config.shape import Shape
 from trainer.grid import actor_grid, critic_grid, reference_grid
@@ -132,7 +147,8 @@ def _choose(
         why = NO_SIZES if device.cuda else NOTHING_CHOSEN
         return Choice(role, _stands(compiled, wanted), why + slow, given)
     room = int(SHARE * (device.free - _beside(config, role, shapes, made)))
-    fit = first_fit(shape, _load(config, role, device), compiled, wanted, room)
+    load = replace(_load(config, role, device), trained=_adapters(config, role, shape))
+    fit = first_fit(shape, load, compiled, wanted, room)
     return Choice(role, fit.plan, _why(fit) + slow, given)
 
 
@@ -203,6 +219,12 @@ def _tokens(limit: PassLimit, config: Config) -> int:
     return limit.tokens if limit.tokens is not None else (limit.rows or 1) * config.longest_sequence
 
 
+def _adapters(config: Config, role: str, shape: Shape) -> int | None:
+    """The parameters of a role's adapters, if they train and not the weights."""
+    rank = _settings(config, role)[0].lora_rank
+    return adapter_parameters(shape, rank) if rank else None
+
+
 def _beside(config: Config, role: str, shapes: Mapping[str, Shape | None], made: Mapping[str, Choice]) -> int:
     """Bytes of the other models that stay on the same GPUs."""
     part, critic = config.actor_rollout_ref, config.critic
@@ -214,12 +236,13 @@ def _beside(config: Config, role: str, shapes: Mapping[str, Shape | None], made:
             continue
         grid = actor_grid if name == "actor" else critic_grid
         load = Load(0, 0, grid(config).world_size, False, BYTES[settings.model_dtype], BYTES[settings.dtype])
-        load = replace(load, moments_wait=settings.optimizer_offload)
+        load = replace(load, moments_wait=settings.optimizer_offload, trained=_adapters(config, name, shape))
         # An update leaves parameters sharded. Those of the actor are whole since the old log-probs.
         plan = made[name].plan if name in made else AS_BEFORE
         found += resident(shape, load, plan, parameters_wait=settings.param_offload)
     frozen, shape = part.ref.fsdp_config, shapes.get("actor")
-    if config.uses_reference and shape is not None and not mine.isdisjoint(ranks_of(config, "ref")):
+    apart = config.uses_reference and not is_the_actor(config)
+    if apart and shape is not None and not mine.isdisjoint(ranks_of(config, "ref")):
         load = Load(0, 0, reference_grid(config).world_size, False, BYTES[frozen.model_dtype], BYTES[frozen.dtype])
         found += resident(shape, load, None, parameters_wait=frozen.param_offload)
     return found

@@ -61,6 +61,7 @@ class Load:
     compute: int = 2  # bytes of a number in the computation
     fused: bool = True  # log-probs from logits are compiled
     device: int = 0  # bytes of the whole GPU
+    trained: int | None = None  # parameters, in float32 where they are adapters; None: all of the model's
     moments_wait: bool = False  # in host memory
     gradients_wait: bool = False
 
@@ -103,21 +104,35 @@ def peak(shape: Shape, load: Load, plan: Plan) -> int:
 
     It is fullest when the gradient sets out from the logits, when the last gradient is reduced, or in the optimizer.
     """
-    shard = shape.parameters / load.ranks
-    gradients, moments = load.master * shard, 2 * load.master * shard
-    state = load.master * shard + (0 if load.moments_wait else moments)
+    weights, gradients = load.master * shape.parameters / load.ranks, _gradients(shape, load)
+    moments = 2 * gradients
+    state = weights + (0 if load.moments_wait else moments)
     whole = load.compute * (_at_once(shape) if plan.reshard else shape.parameters)
     waiting = gradients if load.several and not load.gradients_wait else 0
     outset = state + waiting + whole + _pass(shape, load, plan)
-    reduced = state + gradients + whole + 4 * shape.of_embeddings
-    return int(max(outset, reduced, load.master * shard + gradients + moments))
+    reduced = state + gradients + whole + (4 * shape.of_embeddings if load.trained is None else 0)
+    return int(max(outset, reduced, weights + gradients + moments))
+
+
+def _gradients(shape: Shape, load: Load) -> float:
+    """Bytes on one rank."""
+    if load.trained is not None:
+        return 4 * load.trained / load.ranks
+    return load.master * shape.parameters / load.ranks
+
+
+def adapter_parameters(shape: Shape, rank: int) -> int:
+    """Of adapters of all linear modules in the layers: each adds its two widths times the rank."""
+    widths = [(shape.hidden, shape.queries)] * 2 + [(shape.hidden, shape.keys)] * 2
+    widths += [(shape.hidden, shape.all_feed_forward)] * (3 if shape.gated else 2)
+    return shape.layers * rank * sum(map(sum, widths))
 
 
 def resident(shape: Shape, load: Load, plan: Plan | None, *, parameters_wait: bool) -> int:
     """Bytes that a model keeps of the device while others work; a frozen one without a `plan`."""
     shard = load.master * shape.parameters / load.ranks
     whole = load.compute * shape.parameters if plan is not None and not plan.reshard else 0
-    moments = 2 * shard if plan is not None and not load.moments_wait else 0
+    moments = 2 * _gradients(shape, load) if plan is not None and not load.moments_wait else 0
     return int((0 if parameters_wait else shard + whole) + moments)
 
 
@@ -145,7 +160,8 @@ def _head(shape: Shape, load: Load) -> float:
     logits, over = min(every, most), every > most
     chunk = load.compute * CHUNK_LOGITS if over else 0
     plain = 0 if load.fused else 3 * 4 / load.compute * max(logits, chunk)  # three float32 of what is looked at
-    summed = 4 if over else load.compute  # bytes of a number of the output layer's gradient
+    # Bytes of a number of the output layer's gradient, where it has one.
+    summed = 0 if load.trained is not None else 4 if over else load.compute
     return logits + chunk + plain + summed * shape.vocabulary * shape.hidden
 
 

@@ -177,6 +177,7 @@ _ANYWHERE = tuple(
     " critic.optim.override_optimizer_config.* ray_kwargs.ray_init.*"
     " algorithm.masked_gae algorithm.reward_normalization.* algorithm.reward_clip algorithm.step_reward_gamma"
     " algorithm.episode_reward_weight algorithm.step_reward_weight algorithm.whiten_advantages algorithm.advantage_clip"
+    " critic.model.exclude_modules"
     " trainer.seed trainer.step_timeout trainer.max_rollout_drift trainer.rollout_drift_action"
     " trainer.grace_period trainer.console_metrics trainer.capsule_dir trainer.capsule_freq trainer.capsule_weights"
     " global_profiler.ranks global_profiler.all_ranks"

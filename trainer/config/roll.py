@@ -19,7 +19,7 @@ from trainer.config.overrides import Override, format_override, format_value
 from trainer.config.problems import Note, NoteKind, Problem
 from trainer.config.roll_devices import device_numbers
 from trainer.config.roll_file import RollFile
-from trainer.config.roll_keys import ACTOR, IGNORED, REF, REFUSED, RENAMED, ROLLOUT, SAME, TOGETHER
+from trainer.config.roll_keys import ACTOR, IGNORED, LORA, REF, REFUSED, RENAMED, ROLLOUT, SAME, TOGETHER
 
 ROLL = "roll"
 DEFAULTS: Mapping[str, Any] = {  # of ROLL, by the names that they have here
@@ -317,6 +317,7 @@ def _model(told: Told) -> None:
             part = "critic.model" if role == "critic" else "actor_rollout_ref.model"
             key = f"{role}.model_args.disable_gradient_checkpointing"
             told.set(f"{part}.enable_gradient_checkpointing", not off, key)
+        _adapters(told, role)
         shape = told.get(f"{role}.training_args.lr_scheduler_type", "linear")
         if shape not in ("constant", "cosine"):
             message = f"{role}.training_args.lr_scheduler_type={shape} is not there: the learning rate stays constant"
@@ -332,6 +333,24 @@ def _model(told: Told) -> None:
             "actor_infer.strategy_args.strategy_name", f"{name} generates nothing here", "choose vllm or sglang"
         )
     told.set(f"{ROLLOUT}.name", "hf" if name == "hf_infer" else name, "actor_infer.strategy_args.strategy_name")
+
+
+def _adapters(told: Told, role: str) -> None:
+    """LoRA is on where it has a target; its rank is 8 then, and its alpha twice that, where nothing else is said."""
+    section, part = f"{role}.model_args", "critic.model" if role == "critic" else "actor_rollout_ref.model"
+    target = told.get(f"{section}.lora_target", None)
+    if target is None:
+        for key in [f"{section}.lora_{name}" for name in LORA if f"{section}.lora_{name}" in told.given]:
+            told.note("inert", key, f"{key} has no effect: {section}.lora_target is not set")
+        return
+    rank = told.get(f"{section}.lora_rank", 8)
+    told.set(f"{part}.lora_rank", rank, f"{section}.lora_rank")
+    alpha = told.get(f"{section}.lora_alpha", None)
+    why = "" if alpha else "twice the rank"
+    told.set(f"{part}.lora_alpha", alpha or 2 * rank, f"{section}.lora_alpha", why)
+    if isinstance(target, str) and not any(sign in target for sign in "*$|("):  # as ROLL tells an expression
+        target = [name.strip() for name in target.split(",")]
+    told.set(f"{part}.target_modules", "all-linear" if target == ["all"] else target, f"{section}.lora_target")
 
 
 def _strategy(told: Told) -> None:

@@ -32,6 +32,7 @@ SAME: Mapping[str, tuple[str, ...]] = {
     "checkpoint_config.output_dir": ("trainer.default_local_dir",),
     "rollout_dump_dir": ("trainer.rollout_data_dir",),
     "pretrain": ("actor_rollout_ref.model.path",),
+    "actor_train.model_args.adapter_name_or_path": ("actor_rollout_ref.model.lora_adapter_path",),
     "ppo_epochs": (f"{ACTOR}.ppo_epochs",),
     "max_grad_norm": (f"{ACTOR}.grad_clip",),
     "entropy_loss_coef": (f"{ACTOR}.entropy_coeff",),
@@ -78,6 +79,8 @@ SAME: Mapping[str, tuple[str, ...]] = {
     "actor_infer.strategy_args.strategy_config.max_num_seqs": (f"{ROLLOUT}.max_num_seqs",),
 }
 
+LORA = ("target", "rank", "alpha")
+
 # What `roll.py` makes something of, together with others.
 TOGETHER = frozenset(
     {
@@ -87,6 +90,7 @@ TOGETHER = frozenset(
         *(f"reward_normalization.{name}" for name in ("method", "norm_mean_type", "norm_std_type")),
         *(f"{role}.device_mapping" for role in ("actor_train", "actor_infer", "reference", "critic")),
         "actor_train.model_args.dtype",
+        *(f"{role}.model_args.lora_{name}" for role in ("actor_train", "critic") for name in LORA),
         *(f"{role}.model_args.disable_gradient_checkpointing" for role in ("actor_train", "critic")),
         *(f"{role}.strategy_args.strategy_name" for role in ("actor_train", "actor_infer", "critic")),
         *(f"{role}.training_args.gradient_accumulation_steps" for role in ("actor_train", "critic")),
@@ -163,6 +167,7 @@ IGNORED: Mapping[str, str] = {
             ("model_args.model_type", "the model's own config.json says it"),
             ("model_args.attn_implementation", "the fastest attention that the model has is used"),
             ("model_args.gradient_checkpointing_use_reentrant", "recomputing is never reentrant"),
+            ("model_args.autocast_adapter_dtype", "adapters are in fp32"),
             ("worker_cls", "workers are this trainer's"),
             ("name", "workers are this trainer's"),
             ("world_size", "device_mapping says it"),
@@ -182,6 +187,11 @@ IGNORED: Mapping[str, str] = {
         for role in ("actor_infer", "reference")
         for name, why in (
             ("model_args.disable_gradient_checkpointing", "nothing is trained there"),
+            *(
+                (f"model_args.lora_{name}", "the actor's own decides")
+                for name in ("target", "rank", "alpha", "dropout")
+            ),
+            ("model_args.adapter_name_or_path", "the actor's own decides"),
             ("strategy_args.strategy_config.*", "the engine chooses it by itself"),
             ("strategy_args.strategy_config", "the engine chooses it by itself"),
         )
@@ -231,8 +241,15 @@ REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "actor_train.strategy_args.strategy_config.expert_model_parallel_size": ((None, 1), "set it to 1"),
     "actor_train.strategy_args.strategy_config.context_parallel_size": ((None, 1), "set it to 1"),
     "actor_train.strategy_args.strategy_config.virtual_pipeline_model_parallel_size": ((None, 1), "leave it out"),
-    "actor_train.model_args.lora_rank": ((None,), "all parameters are trained: leave it out"),
-    "actor_train.model_args.lora_target": ((None,), "all parameters are trained: leave it out"),
+    **{
+        f"{role}.model_args.{name}": (values, why)
+        for role in ("actor_train", "critic")
+        for name, values, why in (
+            ("additional_target", (None,), "what has no adapter does not train: leave it out"),
+            ("lora_dropout", (None, 0, 0.0), "dropout is off: set it to 0"),
+        )
+    },
+    "critic.model_args.adapter_name_or_path": ((None,), "a critic's adapters are new ones: leave it out"),
     "train_env_manager.group_size_redundancy": ((0,), "it prefers short conversations: set it to 0"),
     "val_env_manager.group_size_redundancy": ((0,), "set it to 0"),
     "train_env_manager.group_filter_cls": ((None,), "all groups are kept: leave it out"),

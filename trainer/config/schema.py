@@ -210,6 +210,11 @@ class ModelConfig:
     enable_gradient_checkpointing: bool | None = None  # null: the least recomputing that fits; on a CPU all
     recompute_granularity: str | None = None  # ours: of checkpointed layers, full | selective; null: what fits
     activation_memory_budget: float | None = None  # ours: of selective, the share of activations kept; null: what fits
+    lora_rank: int = 0  # of adapters that train in place of the weights; 0: the weights train
+    lora_alpha: float = 16.0  # adapters count lora_alpha / lora_rank times
+    target_modules: list[str] = field(default_factory=lambda: ["all-linear"])  # names, ends of names, or an expression
+    exclude_modules: list[str] | None = None  # of these, what has no adapter
+    lora_adapter_path: str | None = None  # folder of the adapter to begin with, in peft's layout; null: a new one
 
 
 @dataclass(frozen=True)
@@ -220,6 +225,10 @@ class CriticModelConfig:
     enable_gradient_checkpointing: bool | None = None
     recompute_granularity: str | None = II("actor_rollout_ref.model.recompute_granularity")
     activation_memory_budget: float | None = II("actor_rollout_ref.model.activation_memory_budget")
+    lora_rank: int = 0  # as the actor's; the value head trains whole
+    lora_alpha: float = 16.0
+    target_modules: list[str] = field(default_factory=lambda: ["all-linear"])
+    exclude_modules: list[str] | None = None  # ours
     fsdp_config: TrainedFsdpConfig = field(default_factory=TrainedFsdpConfig)
 
 

@@ -243,7 +243,7 @@ _REASONS: dict[str, str] = {
     "actor_rollout_ref.rollout.n decides": f"{_A}.rollout_n {_R}.rollout_n critic.rollout_n",
     "lr_scheduler_type decides": "OPTIMS.warmup_style",
     "the feature is off": (
-        "MODELS.lora_alpha MODELS.target_modules MODELS.exclude_modules MODELS.mtp.* algorithm.pf_ppo.*"
+        "MODELS.mtp.* algorithm.pf_ppo.*"
         f" {_O}.mtp {_O}.skip_dump_dir"
         f" algorithm.rollout_is_threshold_lower {_CORRECTION}.rollout_rs_threshold"
         f" {_CORRECTION}.rollout_rs_threshold_lower {_A}.router_replay.* {_R}.router_replay.*"
@@ -318,8 +318,7 @@ _REFUSALS: dict[str, NoEffect] = {
     ),
     f"{_A}.ulysses_sequence_parallel_size {_R}.ulysses_sequence_parallel_size critic.ulysses_sequence_parallel_size"
     " FSDP.ulysses_sequence_parallel_size": _NO_SEQUENCE_PARALLELISM,
-    "MODELS.lora_rank": NoEffect("all weights are trained", (0,), "set it to 0: there is no LoRA here"),
-    "MODELS.lora_adapter_path": NoEffect("all weights are trained", (None,), "there is no LoRA here"),
+    "critic.model.lora_adapter_path": NoEffect("a critic's adapters are new ones", (None,), "remove it"),
     "reward_model.enable reward.reward_model.enable": NoEffect(
         "rewards come from functions", _OFF, "there are no reward models here: use custom_reward_function.path"
     ),

@@ -23,7 +23,8 @@ from trainer.config.schema import (
 from trainer.grid import actor_grid, critic_grid
 from trainer.learner import checkpoint
 from trainer.learner.forward import ForwardOptions
-from trainer.learner.fsdp import Model, Trained
+from trainer.learner.fsdp import Model, Trained, Unadapted
+from trainer.learner.lora import adapted, adapters_of
 from trainer.learner.megatron.build import Training, frozen_model, trained_model
 from trainer.learner.models import Source, first_loss_scale, sharded
 from trainer.learner.protocol import Learner, TrainedLearner
@@ -58,9 +59,11 @@ class Builder:
         memory = part.actor.fsdp_config
         return self._trained("causal_lm", source, part.actor, part.model, memory, options, self.temperature)
 
-    def reference(self, source: Source) -> Learner:
-        """The frozen first actor, on the actor's engine."""
+    def reference(self, source: Source, actor: TrainedLearner | None) -> Learner:
+        """The frozen first actor, on the actor's engine. An `actor` of the same ranks is it, without its adapters."""
         part = self.config.actor_rollout_ref
+        if isinstance(actor, Trained) and adapted(actor.module):
+            return Unadapted(actor)
         if part.actor.strategy == "megatron":
             grid = actor_grid(self.config, dist.get_world_size())
             return frozen_model("causal_lm", source, part.actor.megatron, grid, self.device, self.temperature)
@@ -96,6 +99,7 @@ class Builder:
                 checkpointing=model.enable_gradient_checkpointing is not False,
                 recompute=model.recompute_granularity or FULL,
                 budget=model.activation_memory_budget,
+                adapters=adapters_of(model, source.seed),
             ),
             self.device,
             role.optim,

@@ -17,11 +17,13 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 
 from trainer.errors import CheckpointError
 from trainer.learner import dcp as files
+from trainer.learner import lora, lora_files
 from trainer.learner.fsdp import Trained
 from trainer.learner.protocol import TrainedLearner
 from trainer.learner.scaling import LossScale
 from trainer.learner.tensor_files import save_tensors
 
+ADAPTERS = "lora"  # [scale, whether weights are transposed] of a model that has adapters
 FULL_DISK_BYTES = 2**20  # what no shard fits into; a failed write may leave a little less than it asked for
 
 
@@ -35,6 +37,8 @@ def save(trained: Trained, folder: Path, *, optimizer: bool = True) -> None:
             state["optimizer"] = optimizer_state
         if trained.loss_scale is not None:
             state["loss_scale"] = _scale_tensor(trained.loss_scale)
+        if (adapters := _adapters_tensor(trained)) is not None:
+            state[ADAPTERS] = adapters
         with written(folder):
             dcp.save(state, checkpoint_id=folder)
         if new:  # torch has made a state to save, with one step counted: saving must not change what comes after
@@ -82,6 +86,8 @@ def _load(trained: Trained, folder: Path) -> None:
             f"the checkpoint {folder} was written with strategy=megatron",
             hint="continue with it, or export the model and start over: python -m trainer.export",
         )
+    adapters = _adapters_tensor(trained)
+    _require_same_adapters(trained, adapters, folder)
     model_state, optimizer_state = get_state_dict(trained.module, trained.optimizer)
     updates = torch.tensor(0)
     state: dict[str, Any] = {"model": model_state, "optimizer": optimizer_state, "updates": updates}
@@ -106,6 +112,33 @@ def _load(trained: Trained, folder: Path) -> None:
     if scaled:
         scale, good_steps = state["loss_scale"].tolist()
         trained.loss_scale = LossScale(scale, int(good_steps))
+
+
+def _adapters_tensor(trained: Trained) -> torch.Tensor | None:
+    adapted = lora.adapted(trained.module)
+    if not adapted:
+        return None
+    first = next(iter(adapted.values()))
+    return torch.tensor([first.lora_scale, float(first.transposed)], dtype=torch.float64)
+
+
+def _require_same_adapters(trained: Trained, ours: torch.Tensor | None, folder: Path) -> None:
+    """Other modules, another rank or another scale are another model. Raises CheckpointError."""
+    theirs = read_tensors(folder, ADAPTERS).get(ADAPTERS) if ADAPTERS in _metadata(folder) else None
+    if (ours is None) != (theirs is None):
+        what = "adapters, and this run has none" if ours is None else "no adapters, and this run has some"
+        raise CheckpointError(f"the checkpoint {folder} has {what}", hint="continue with the lora_rank it began with")
+    if ours is not None and theirs is not None and not torch.equal(ours, theirs):
+        what = f"adapters with lora_alpha / lora_rank = {float(theirs[0]):g}, and this run has {float(ours[0]):g}"
+        raise CheckpointError(f"the checkpoint {folder} has {what}", hint="continue with the lora_alpha it began with")
+    shapes = {f"model.{name}": p.shape for name, p in trained.module.named_parameters() if lora.is_factor(name)}
+    held = {name: entry.size for name, entry in files.tensors_in(folder).items() if lora.is_factor(name)}
+    held = {name: size for name, size in held.items() if name.startswith("model.")}
+    if odd := sorted(name for name in shapes.keys() | held.keys() if shapes.get(name) != held.get(name)):
+        raise CheckpointError(
+            f"the checkpoint {folder} has other adapters than this run: {odd[0].removeprefix('model.')}",
+            hint="continue with the lora_rank, target_modules and exclude_modules it began with",
+        )
 
 
 def _scale_tensor(scale: LossScale) -> torch.Tensor:
@@ -145,12 +178,27 @@ def export(trained: TrainedLearner, folder: Path, *, write: bool) -> None:
     Raises CheckpointError.
     """
     tensors = {}
-    for name, tensor in trained.kept_tensors():
+    for name, tensor in trained.exported_tensors():
         if write:
             tensors[name] = tensor.cpu().clone()
     if write:
         with written(folder):
             write_safetensors(tensors, folder)
+
+
+def save_adapter(trained: TrainedLearner, folder: Path, *, write: bool) -> None:
+    """The adapters alone, as peft loads them, if there are any. Collective; only the rank that writes keeps them.
+
+    Raises CheckpointError.
+    """
+    if not isinstance(trained, Trained) or (settings := _adapters_tensor(trained)) is None:
+        return
+    factors = {name: tensor.cpu().clone() for name, tensor in trained.factor_tensors() if write}
+    if write:
+        base = getattr(trained.module.config, "name_or_path", None) or None
+        with written(folder):
+            scale, transposed = settings.tolist()
+            lora_files.write_adapter(factors, scale, folder, base, transposed=bool(transposed))
 
 
 def write_safetensors(tensors: dict[str, torch.Tensor], folder: Path, shard_size: str = "5GB") -> None:
@@ -164,9 +212,22 @@ def write_safetensors(tensors: dict[str, torch.Tensor], folder: Path, shard_size
 
 
 def read_model(folder: Path) -> dict[str, torch.Tensor]:
-    """The whole weights of a checkpoint, in one process without a process group. Raises CheckpointError."""
-    tensors = read_tensors(folder, "model.")
-    return {name.removeprefix("model."): tensor for name, tensor in tensors.items()}
+    """The whole weights of a checkpoint, adapters in them, in one process without a process group.
+
+    Raises CheckpointError.
+    """
+    tensors = {name.removeprefix("model."): x for name, x in read_tensors(folder, "model.").items()}
+    if ADAPTERS not in files.tensors_in(folder):
+        return tensors
+    settings = read_tensors(folder, ADAPTERS)[ADAPTERS]
+    try:
+        scale, transposed = settings.tolist()
+        return lora.folded(tensors, scale, transposed=bool(transposed))
+    except (TypeError, ValueError, KeyError, RuntimeError, IndexError) as error:
+        raise CheckpointError(
+            f"cannot read the checkpoint {folder}: its adapters do not fit its weights: {innermost(error)}",
+            hint="choose another global_step_N folder",
+        ) from error
 
 
 def read_tensors(folder: Path, prefix: str = "") -> dict[str, torch.Tensor]:

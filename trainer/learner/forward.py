@@ -22,6 +22,7 @@ from torch.distributed.fsdp import register_fsdp_forward_method
 from trainer.learner import attention, head
 from trainer.learner.compiling import as_they_are
 from trainer.learner.layout import Layout, is_level, level, packed, padded, probe
+from trainer.learner.lora import is_adapted
 from trainer.records import Rollout
 
 # Of the norm of the answers: rounding of a deep model in bf16 is a percent or two, another sequence's influence more.
@@ -146,7 +147,7 @@ class Forward:
     def head_is_all(self) -> bool:
         """Whether the logits are the output layer of the last hidden state, with nothing before or after."""
         output: Any = self.module.get_output_embeddings()  # type: ignore[operator]
-        if not isinstance(output, nn.Linear):
+        if not isinstance(output, nn.Linear) or is_adapted(output):
             return False
         seen: dict[str, Tensor] = {}
         hooks = (

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TypeVar
 
@@ -18,6 +18,7 @@ from torch.distributed.fsdp import FSDPModule
 
 from trainer.config.schema import FsdpConfig, OptimConfig, TrainedFsdpConfig
 from trainer.interfaces import Loss, StepOutcome, Told
+from trainer.learner import lora
 from trainer.learner.forward import Forward, ForwardOptions
 from trainer.learner.offload import Gradients, Offload, local
 from trainer.learner.scaling import LossScale
@@ -74,15 +75,34 @@ class Model:
         return layout.spread(self.forward.values(layout))
 
     def full_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Every parameter, whole, one at a time. Collective: all ranks must walk through it together."""
+        """Every weight, whole, its adapter in it, one at a time. Collective: all ranks walk through it together."""
+        adapted = lora.adapted(self.module)
+        for name, weight in self._gathered(lambda name: not lora.is_factor(name)):
+            if (module := adapted.get(name)) is not None:
+                a, b = (whole(factor.weight.detach()) for factor in (module.lora_A, module.lora_B))
+                weight = lora.merged(weight, a, b, module.lora_scale, transposed=module.transposed)
+            yield name, weight
+
+    def exported_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """The same in the precision that the weights are kept in."""
+        kept = {name: parameter.dtype for name, parameter in self.module.named_parameters()}
+        for name, tensor in self.full_tensors():
+            yield name, tensor.to(kept[name])
+
+    def kept_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Every parameter by itself: what training goes on with."""
+        return self._gathered(lambda name: True)
+
+    def factor_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """The adapters alone. Collective."""
+        return self._gathered(lora.is_factor)
+
+    def _gathered(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, Tensor]]:
         reshard(self.module)  # what a forward pass has left whole is a copy of the computation's precision
         with self.weights.at_hand():
             for name, parameter in self.module.named_parameters():
-                yield name, whole(parameter.detach())
-
-    def kept_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """The same: the parameters are what training goes on with."""
-        return self.full_tensors()
+                if wanted(name):
+                    yield name, whole(parameter.detach())
 
     def local_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """This rank's part of every parameter, where it holds one."""
@@ -92,6 +112,35 @@ class Model:
                 part = local(parameter.detach())
                 if part.numel():
                     yield name, part
+
+
+class Unadapted:
+    """A model as it is without its adapters: the reference of an actor that has some."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.module = model.module
+        self.device = model.device
+        self.inert: list[str] = []  # what has no effect, the model itself says
+
+    def at_hand(self) -> AbstractContextManager[None]:
+        return self.model.at_hand()
+
+    def log_probs(self, rollout: Rollout, *, entropy: bool) -> LogProbs:
+        with lora.without(self.module):
+            return self.model.log_probs(rollout, entropy=entropy)
+
+    def values(self, rollout: Rollout) -> Tensor:
+        with lora.without(self.module):
+            return self.model.values(rollout)
+
+    def full_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        return self.model._gathered(lambda name: not lora.is_factor(name))
+
+    exported_tensors = kept_tensors = full_tensors
+
+    def local_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        return ((name, tensor) for name, tensor in self.model.local_tensors() if not lora.is_factor(name))
 
 
 class Trained(Model, Scheduled):
@@ -113,7 +162,7 @@ class Trained(Model, Scheduled):
         """`loss_scale` where the computation is fp16."""
         Model.__init__(self, module, device, temperature, options, memory=memory)
         optimizer = torch.optim.AdamW(
-            module.parameters(),
+            [parameter for parameter in module.parameters() if parameter.requires_grad],
             lr=optim.lr,
             betas=(optim.betas[0], optim.betas[1]),
             weight_decay=optim.weight_decay,
@@ -139,7 +188,7 @@ class Trained(Model, Scheduled):
 
     @property
     def parameter_names(self) -> frozenset[str]:
-        return frozenset(name for name, _ in self.module.named_parameters())
+        return frozenset(name for name, parameter in self.module.named_parameters() if parameter.requires_grad)
 
     def accumulate(self, passes: Iterable[TrainBatch], totals: Totals, loss: Loss) -> Iterator[Told]:
         """See `interfaces.Trainable`: one pass after the other."""

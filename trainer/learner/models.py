@@ -27,6 +27,8 @@ from trainer.config.fits import USUAL
 from trainer.config.schema import ActorConfig, Config, FsdpConfig, MegatronConfig
 from trainer.errors import ModelError, TrainerError
 from trainer.learner.compiling import compile_layers, compiler_works
+from trainer.learner.lora import Adapters, adapt
+from trainer.learner.lora_files import read_factors
 from trainer.learner.scaling import LossScale
 from trainer.learner.tensor_files import save_tensors
 from trainer.model_path import UNREADABLE, local_path, reason
@@ -153,12 +155,13 @@ def sharded(
     checkpointing: bool,
     recompute: str = "full",
     budget: float | None = None,
+    adapters: Adapters | None = None,
 ) -> nn.Module:
     """A "causal_lm" or "value" model as FSDP2 shards over `mesh`, weights in place, on the mesh's device.
 
     With `checkpointing`, `recompute` says what of a layer is computed again for the gradient: "full" or "selective".
     For "selective" a compiled layer keeps the share `budget` of its activations, those that cost most to compute; one
-    that is not compiled keeps its products.
+    that is not compiled keeps its products. With `adapters`, they train and the weights do not.
 
     Collective. Raises ModelError on every rank if rank 0 cannot read the model.
     """
@@ -168,9 +171,11 @@ def sharded(
     }[kind]
     dtype = DTYPES[config.model_dtype]
     structure = read_config(source)
-    whole = on_rank_0(lambda: read(source, structure, dtype))
+    whole = on_rank_0(lambda: _adapted(read(source, structure, dtype), adapters))
     with torch.device("meta"):
         model = empty(source, structure, dtype)
+    if adapters is not None:
+        adapt(model, adapters)
     selective = recompute == "selective"
     compiles = bool(config.use_torch_compile) and compiler_works(mesh.device_type)
     if checkpointing and not (selective and compiles):
@@ -181,6 +186,15 @@ def sharded(
         compile_layers(_layers(model), share if checkpointing and selective else 1.0)
     _fill(model, whole, torch.device(mesh.device_type))
     return model
+
+
+def _adapted(whole: nn.Module, adapters: Adapters | None) -> nn.Module:
+    """Raises ModelError where the adapters do not fit."""
+    if adapters is not None:
+        adapt(whole, adapters)
+        if adapters.path is not None:
+            read_factors(whole, adapters)
+    return whole
 
 
 def compute_dtype(config: FsdpConfig | MegatronConfig, device_type: str) -> torch.dtype:

@@ -25,11 +25,15 @@ class Learner(Policy, Critic, Protocol):
         ...
 
     def full_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Every parameter, whole, one at a time, as a rollout engine takes it. Collective."""
+        """Every weight, whole, its adapter in it, one at a time, as a rollout engine takes it. Collective."""
+        ...
+
+    def exported_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """As `full_tensors`, with all the digits that the parameters are kept with."""
         ...
 
     def kept_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """As `full_tensors`, with all the digits that training goes on with."""
+        """What training goes on with: adapters by themselves. Collective."""
         ...
 
     def local_tensors(self) -> Iterator[tuple[str, Tensor]]:

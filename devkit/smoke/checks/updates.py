@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from devkit.smoke import plain_lora
 from devkit.smoke.checks.outcome import AS_COMPUTED, SAME_POLICY_TOLERANCE, Outcome, look_at, named, place_of
 from devkit.smoke.plain_adamw import Applied
 from devkit.smoke.plain_update import Expected, Furthest
@@ -49,14 +50,18 @@ def first_mini_batch(report: UpdateReport) -> Outcome:
     return Outcome(ok, said if ok else f"{said}: {look_at(ppo.policy_loss)}, or at {place_of(WorkerGroup.shares)}")
 
 
-def gradients(role: str, report: UpdateReport, batch: TrainBatch) -> Outcome:
-    """Every parameter got a gradient, and no step was left out."""
+def gradients(role: str, report: UpdateReport, batch: TrainBatch, *, unmoved: bool = False) -> Outcome:
+    """Every parameter that trains got a gradient, and no step was left out.
+
+    `unmoved`: no update has moved the model yet. The gradient of an adapter's A is 0 as long as its B is.
+    """
     if role == "actor" and not bool(batch.advantages_BT.any()):
         return Outcome(None, "no advantage differs from 0")
-    if report.untrained:
+    untrained = [name for name in report.untrained if not (unmoved and name.endswith(plain_lora.A))]
+    if untrained:
         from trainer.learner.build import Builder  # which takes a second, for a failure alone
 
-        said = f"no gradient in the {role}: {named(report.untrained)}"
+        said = f"no gradient in the {role}: {named(untrained)}"
         return Outcome(False, f"{said}: {look_at(getattr(Builder, role))}, or at {place_of(ppo.update)}")
     if report.skipped:
         said = f"{report.skipped} steps of the {role} skipped: the gradient was not finite"
@@ -140,6 +145,11 @@ def moved_as_computed(role: str, report: UpdateReport, expected: Expected) -> Ou
         return rate
     if wrong := _of_means(seen):
         return Outcome(False, f"the {role}'s AdamW: {wrong}: {look_at(Trained.__init__)}")
+    if seen.strayed:
+        from trainer.learner.lora import adapt  # as above
+
+        said = f"weights of the {role} changed beside its adapters: {named(seen.strayed)}"
+        return Outcome(False, f"{said}: {look_at(adapt)}")
     limit = MOVED_AS_COMPUTED if seen.steps == 1 else MOVED_AFTER_A_STEP
     odd = {name: off for name, off in seen.ways.items() if not off <= limit}
     if odd:

@@ -172,6 +172,10 @@ class MegatronModel:
         """As `full_tensors`, in float32."""
         return self.gathered(lambda parameter: parameter.detach().float(), torch.float32)
 
+    def exported_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """The same."""
+        return self.kept_tensors()
+
     def local_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """This rank's part of every parameter, by Megatron's names."""
         for name, parameter in self._parameters.items():

@@ -1,0 +1,129 @@
+"""What must hold among the keys of low-rank adapters, and which keys have no effect with them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from trainer.config.model_folder import Unreadable, read_object
+from trainer.config.problems import Note, Problem
+from trainer.config.schema import Config, CriticModelConfig, ModelConfig, RefFsdpConfig
+from trainer.teams import ranks_of
+
+ALL_LINEAR = "all-linear"
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+_ACTOR, _CRITIC, _REF = "actor_rollout_ref.model", "critic.model", "actor_rollout_ref.ref.fsdp_config"
+# Of an adapter's configuration: what changes it into another kind of adapter, unless it has one of these values.
+_PLAIN: dict[str, tuple[Any, ...]] = {
+    "peft_type": ("LORA",),
+    "use_dora": (None, False),
+    "use_rslora": (None, False),
+    "bias": (None, "none"),
+    "modules_to_save": (None, []),
+    "rank_pattern": (None, {}),
+    "alpha_pattern": (None, {}),
+}
+
+
+def lora_problems(config: Config) -> Iterator[Problem]:
+    """Adapters on Megatron, expressions that are none, and an adapter to begin with that is another one."""
+    part, critic = config.actor_rollout_ref, config.critic
+    used: dict[str, tuple[ModelConfig | CriticModelConfig, str, str]] = {
+        _ACTOR: (part.model, part.actor.strategy, "actor_rollout_ref.actor.strategy")
+    }
+    if config.uses_critic:
+        used[_CRITIC] = critic.model, critic.strategy, "critic.strategy"
+    for section, (model, strategy, key) in used.items():
+        if model.lora_rank and strategy == "megatron":
+            rank = f"{section}.lora_rank"
+            message = f"{rank}={model.lora_rank} is not there with strategy=megatron"
+            yield Problem(rank, message, f"set {key}=fsdp, or {rank}=0", (key,))
+        if model.lora_rank:
+            yield from _pattern_problems(section, model)
+    yield from _path_problems(part.model)
+
+
+def _pattern_problems(section: str, model: ModelConfig | CriticModelConfig) -> Iterator[Problem]:
+    patterns = {"target_modules": model.target_modules, "exclude_modules": model.exclude_modules or []}
+    for name, given in patterns.items():
+        key = f"{section}.{name}"
+        for pattern in given:
+            try:
+                re.compile(pattern)
+            except (re.error, RecursionError, OverflowError) as error:
+                message = f"{key}={pattern:.200} is neither a name nor a regular expression: {error}"
+                yield Problem(key, message, "give all-linear, a list of names, or an expression of Python's re")
+    if not model.target_modules:
+        key = f"{section}.target_modules"
+        yield Problem(key, f"{key}=[] leaves nothing to train", f"set {key}=all-linear, or {section}.lora_rank=0")
+
+
+def _path_problems(model: ModelConfig) -> Iterator[Problem]:
+    key = f"{_ACTOR}.lora_adapter_path"
+    if model.lora_adapter_path is None:
+        return
+    if fault := adapter_fault(model.lora_adapter_path, model.lora_rank, model.lora_alpha):
+        uses = (f"{_ACTOR}.lora_rank", f"{_ACTOR}.lora_alpha")
+        yield Problem(key, f"{key}={model.lora_adapter_path} {fault[0]}", fault[1], uses)
+
+
+def adapter_fault(path: str, rank: int, alpha: float) -> tuple[str, str] | None:
+    """What is wrong with the adapter in a folder, and what to do about it."""
+    layout = f"give a folder of peft's, with {CONFIG} and {WEIGHTS}"
+    try:
+        folder = Path(path).expanduser()
+        found = read_object(folder / CONFIG)
+        (folder / WEIGHTS).stat()
+    except Unreadable as error:
+        return f"has an {CONFIG} that cannot be read: {error}", layout
+    except (OSError, ValueError, RuntimeError) as error:  # the last of a home of nobody
+        return f"is no adapter: {getattr(error, 'strerror', None) or error}", layout
+    for name, plain in _PLAIN.items():
+        if found.get(name) not in plain:
+            return f"has {name}={found.get(name)!r:.80}, which is not there", "give a plain LoRA adapter"
+    for name, key, ours in (("r", "lora_rank", rank), ("lora_alpha", "lora_alpha", alpha)):
+        theirs = found.get(name)
+        if isinstance(theirs, bool) or not isinstance(theirs, (int, float)) or theirs != ours:
+            return f"has {name}={theirs!r:.80}, and {key} is {ours:g}", f"set {_ACTOR}.{key}={theirs!r:.80}"
+    return None
+
+
+def lora_notes(config: Config) -> Iterator[Note]:
+    """Keys of adapters where there are none, and of a reference that is the actor itself."""
+    used: dict[str, ModelConfig | CriticModelConfig] = {_ACTOR: config.actor_rollout_ref.model}
+    used |= {_CRITIC: config.critic.model} if config.uses_critic else {}
+    for section, model in used.items():
+        plain = type(model)()
+        for name in ("lora_alpha", "target_modules", "exclude_modules"):
+            if not model.lora_rank and getattr(model, name) != getattr(plain, name):
+                yield Note("inert", f"{section}.{name}", f"{section}.{name} has no effect: {section}.lora_rank is 0")
+    settings, plain_ref = config.actor_rollout_ref.ref.fsdp_config, RefFsdpConfig()
+    followed = config.actor_rollout_ref.actor.fsdp_config.dtype
+    for each in fields(settings) if is_the_actor(config) else ():
+        value = getattr(settings, each.name)
+        if value != (followed if each.name == "dtype" else getattr(plain_ref, each.name)):
+            key = f"{_REF}.{each.name}"
+            yield Note("inert", key, f"{key} has no effect: the reference is the actor without its adapters")
+
+
+def is_the_actor(config: Config) -> bool:
+    """Whether the reference is the actor without its adapters: where it has them, on the same ranks."""
+    shares = ranks_of(config, "ref") == ranks_of(config, "actor")
+    return config.uses_reference and bool(config.actor_rollout_ref.model.lora_rank) and shares
+
+
+def matches(name: str, patterns: Sequence[str]) -> bool:
+    """Whether a module's name is one of `patterns`, ends with one, or is what one describes as a regular expression.
+
+    >>> matches("model.layers.0.mlp.up_proj", ["up_proj"]), matches("model.layers.0.mlp.up_proj", [r".*_proj"])
+    (True, True)
+    >>> matches("model.layers.0.mlp.up_proj", ["proj"])
+    False
+    """
+    return any(
+        name == pattern or name.endswith(f".{pattern}") or re.fullmatch(pattern, name) is not None
+        for pattern in patterns
+    )
