@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from devkit.debug.inworker.stacks import TASKS
 from devkit.debug.naming import Who, count, name_members
 from devkit.debug.stack_groups import NUMBER, Process, Stack, is_task, own_of, without_classes
 
@@ -48,6 +49,8 @@ def bundles(processes: Sequence[Process], whole: bool = False) -> list[Bundle]:
 def heading(bundle: Bundle, processes: Sequence[Process]) -> str:
     """What has this stack: "thread prefetch", "48 tasks", "4 threads in each", "2 threads in ranks 0,3"."""
     everyone = [process.who for process in processes]
+    if sum(map(is_task, bundle.names)) > 1 and any(_listed(process) >= TASKS for process in processes):
+        return f"at least {kinds(bundle.names)}"  # no process lists more
     if len(everyone) == 1:
         return kinds(bundle.names)
     for say in (kinds, number_of):
@@ -55,6 +58,11 @@ def heading(bundle: Bundle, processes: Sequence[Process]) -> str:
         if len(said) == 1:
             return f"{said.pop()} in each"
     return f"{kinds(bundle.names)} in {name_members(bundle.by_owner, everyone)}"
+
+
+def _listed(process: Process) -> int:
+    """How many tasks it has given the stacks of."""
+    return process.idle_tasks + sum(map(is_task, (process.thread, *process.others)))
 
 
 def kinds(names: Iterable[str]) -> str:

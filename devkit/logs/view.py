@@ -25,7 +25,7 @@ from devkit.logs.order import AGAIN, LATER, SAME, UNTIMED, WITHIN, FirstError, F
 from devkit.logs.order import CAUGHT as OUTLIVED
 from devkit.logs.parse import own_frame
 from devkit.logs.records import ErrorCause, FirstErrorDocument, SwallowedError
-from devkit.logs.warned import Warned, explained, warned
+from devkit.logs.warned import OURS, Warned, explained, warned
 from devkit.palette import CAUTION
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ SEEN = 4  # places of one error
 SOON = 0.1  # seconds
 QUOTED = 100  # characters of one error in another
 PLAINLY = (SAME, LATER, UNTIMED, AGAIN, WITHIN, OUTLIVED)  # how an error is to the cause, other than its consequence
-OURS = "DevkitWarning"  # which are one sentence, whole
 CAUGHT = "errors that a program catches itself leave no crash: devkit run --count-caught counts them"
 UNCOUNTED = "what the program caught in an except clause was not counted: devkit run --count-caught counts it"
 SWALLOWED = 5  # lines
@@ -112,9 +111,6 @@ def _doubts(left: Left, found: FirstError, cause: Problem) -> Iterator[Text]:
     """What may have been before it, and has left no trace."""
     from rich.text import Text
 
-    if not found.sure:
-        word = "an error of this kind is usually a consequence, but no trace of its cause was found"
-        yield from (Text(), Text(word, style=CAUTION))
     # A driver may have caught what went wrong before, somewhere else.
     is_signal = any(name in cause.best.raised.message for name in (BY_SIGTERM, *SIGNALS))
     if cause.role == DRIVER and not found.others and not is_signal and not swallowed(left.caught):
@@ -218,7 +214,8 @@ def warning_lines(given: Sequence[Warned], cwd: str | None) -> Iterator[str]:
             continue
         said = f"{each.kind}: {said}"
         told = said if each.kind == OURS else _short(said)
-        yield f"{short_path(each.file, cwd)}:{each.line}  {told} ({each.roles[0]}{more})"
+        who = f" ({each.roles[0]}{more})" if each.roles else ""
+        yield f"{short_path(each.file, cwd)}:{each.line}  {told}{who}"
         if why := explained(each.said):
             yield f"  {why}"
     if len(given) > WARNINGS:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from devkit.debug.inworker.hub_place import DRIVER_NOTES
+from devkit.debug.inworker.identity import DRIVER
 from devkit.debug.naming import is_library
 from devkit.logs.collect import LogFile, writer
 
@@ -27,6 +28,7 @@ _WARNING = re.compile(
     r"^(?P<file>[^\s:][^\n:]{0,500}\.py):(?P<line>\d{1,7}): (?P<kind>\w{0,80}Warning): (?P<said>[^\n]{1,2000})$",
     re.MULTILINE,
 )
+OURS = "DevkitWarning"  # which are one sentence, whole
 _OURS = re.compile(r"^devkit: ([^\n]{1,2000})$", re.MULTILINE)
 
 
@@ -50,10 +52,12 @@ def warned(files: Iterable[LogFile]) -> list[Warned]:
         role, pid = writer(file)
         who = f"{role or 'a worker'}{f' pid {pid}' if pid else ''}"
         for each in _in(file.text):
-            found.setdefault(each, Counter())[who] += 1
+            found.setdefault(each, Counter())
+            if not (each[0] == OURS and role == DRIVER):  # which tells what others have counted
+                found[each][who] += 1
         for each in _OURS.findall(file.text) if os.path.basename(file.name).startswith(DRIVER_NOTES) else ():
             found.setdefault(("", each, "", 0), Counter())["driver"] += 1
-    most = sorted(found.items(), key=lambda one: -len(one[1]))
+    most = sorted(found.items(), key=lambda one: -max(1, len(one[1])))
     return [Warned(*each, tuple(roles)) for each, roles in most]
 
 

@@ -274,7 +274,7 @@ def test_a_loop_that_can_be_left_is_not_counted(said: Any) -> None:
             epoch(loader)
         """
     )
-    assert "had no round the first time it was begun:" in line
+    assert "had no round the first time a process began it:" in line
 
 
 @MONITORED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import socket
 import sys
@@ -29,6 +30,28 @@ def test_a_socket_says_to_whom_it_is_and_whether_that_one_has_closed() -> None:
             assert mine.recv(9) == b"lf", "looking has taken nothing"
             assert told(mine) == f"<socket to 127.0.0.1:{port}, which its peer has closed, 0 bytes left to read>"
         assert told(mine) == "<socket closed>"
+
+
+def test_what_belongs_to_a_closed_loop_has_no_state_of_before() -> None:
+    """`asyncio.run` cancels who waits, which gives permits back: what was so at an error is not what is so after it."""
+
+    async def failing(permits: asyncio.Semaphore, kept: list[asyncio.Task[None]]) -> str | None:
+        async def holding() -> None:
+            async with permits:
+                await asyncio.sleep(600)
+
+        async def ends() -> None:
+            raise KeyError("answer")
+
+        kept += [asyncio.create_task(holding()) for _ in range(3)] + [asyncio.create_task(ends())]
+        await asyncio.wait(kept[3:])
+        return told(permits)
+
+    permits, kept = asyncio.Semaphore(2), list[asyncio.Task[None]]()
+    assert asyncio.run(failing(permits, kept)) == "<Semaphore at 0>"
+    assert told(permits) == "<Semaphore of a closed event loop>"
+    assert [told(each) for each in kept[2:]] == [None, "<Task finished with KeyError>"]
+    assert told(asyncio.Semaphore(2)) == "<Semaphore at 2>"
 
 
 @pytest.mark.parametrize("kind", [socket.SOCK_DGRAM, socket.SOCK_STREAM])

@@ -600,3 +600,27 @@ def test_a_handler_that_something_wraps_has_interrupted_a_line_all_the_same() ->
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert seen == ["SIGUSR1"]
+
+
+def test_a_variable_of_a_comprehension_that_is_over_is_not_what_the_frame_has_by_that_name() -> None:
+    """A loop has left another one before, which on Python 3.12 the frame has again when the comprehension is over."""
+    seen: list[dict[str, str]] = []
+
+    def look(number: int = 0) -> int:
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code.co_name not in ("starts", "<listcomp>"):
+            frame = frame.f_back
+        assert frame is not None
+        seen.append(statements._line(frame)["values"])
+        return number
+
+    def starts() -> int:
+        for worker in ("killed",):
+            len(worker)
+        workers, steps = [4, 5], 12
+        return look(len([worker + steps for worker in workers])) + len([look(worker * steps) for worker in workers])
+
+    starts()
+    over, *inside = seen
+    assert over == {"workers": "[4, 5]", "steps": "12"}
+    assert [each["worker"] for each in inside] == ["4", "5"]

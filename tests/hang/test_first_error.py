@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devkit.debug.inworker.hub_place import DRIVER_NOTES
 from devkit.debug.jobs import command_of
 from devkit.debug.rows import JobRow, NodeRow
 from devkit.doctor.cluster import BOOT
@@ -645,6 +646,15 @@ def test_how_many_warnings_are_not_shown_is_said(given: int, last: str) -> None:
     *_, line = (each for each in view.page(ended, first_error([])).plain.splitlines() if each.startswith("  "))
     assert last in line, line
     assert len(view.record(ended, first_error([]))["warned"]) == given
+
+
+def test_what_the_driver_says_of_other_processes_is_not_called_its_own() -> None:
+    text = "".join(
+        f"/job/job.py:{line}: {kind}: odd rows\n" for line, kind in ((8, "DevkitWarning"), (9, "UserWarning"))
+    )
+    file = LogFile("n" * 56, "10.0.0.1", f"{DRIVER_NOTES}01000000.err", text)
+    page = view.page(replace(left(), files=(file,), events=()), first_error([])).plain
+    assert "job.py:8  DevkitWarning: odd rows\n" in page and "job.py:9  UserWarning: odd rows (driver" in page, page
 
 
 def test_a_warning_that_means_more_in_a_ray_job_is_explained() -> None:

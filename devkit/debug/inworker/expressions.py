@@ -73,15 +73,40 @@ def values(expressions: Iterable[ast.AST], frame: FrameType, most: int) -> Itera
     """(text, value) of the names, attributes and items that are looked at; of what is called, of its owner only."""
     nodes = [node for each in expressions for node in ast.walk(each)]
     called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+    others = _others_variables(nodes, frame)
     seen: set[str] = set()
     for node in nodes:
         if not isinstance(node, ast.Name | ast.Attribute | ast.Subscript) or id(node) in called or len(seen) >= most:
+            continue
+        if others and any(isinstance(each, ast.Name) and each.id in others for each in ast.walk(node)):
             continue
         name = ast.unparse(node)
         value = None if name in seen else _said(node, frame)
         if value is not None:
             seen.add(name)
             yield name, value
+
+
+def _others_variables(nodes: Iterable[ast.AST], frame: FrameType) -> frozenset[str]:
+    """The variables of comprehensions that are over, or not begun: what a frame has by their names is another's.
+
+    A frame is in one while it is at something inside of it; at the whole of it, one with a frame of its own runs.
+    """
+    loops = [node for node in nodes if isinstance(node, (*_INLINED, ast.GeneratorExp))]
+    if not loops or frame.f_lasti < 0:
+        return frozenset()
+    line, end, column, end_column = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), (None,) * 4)
+    if line is None or end is None or column is None or end_column is None:
+        return frozenset()
+    at = ((line, column), (end, end_column))
+    over: set[str] = set()
+    own: set[str] = set()
+    for loop in loops:
+        whole = ((loop.lineno, loop.col_offset), (loop.end_lineno or 0, loop.end_col_offset or 0))
+        inside = whole[0] <= at[0] and at[1] <= whole[1] and at != whole
+        targets = [name for each in loop.generators for name in ast.walk(each.target)]
+        (own if inside else over).update(name.id for name in targets if isinstance(name, ast.Name))
+    return frozenset(over - own)
 
 
 def counts(test: ast.expr) -> bool:

@@ -311,14 +311,14 @@ def _times(note: noticeboard.Document) -> str:
     >>> said(1, 1, False), said(3, 3, False)
     (' the only time it was begun', ' any of the 3 times it was begun')
     >>> said(1, 2, True), said(2, 5, True), said(1, 0, True)
-    (' the 1st of 2 times it was begun', ' the first 2 of 5 times it was begun', ' the first time it was begun')
+    (' the 1st of 2 times it was begun', ' the first 2 of 5 times it was begun', ' the first time a process began it')
     """
     empty, times = note["empty"], note["times"]
     if not note["rounds"]:
         return " the only time it was begun" if times == 1 else f" any of the {times} times it was begun"
     of = f" of {times} times" if times else " time" if empty == 1 else " times"
     first = "1st" if times and empty == 1 else "first" if empty == 1 else f"first {empty}"
-    return f" the {first}{of} it was begun"
+    return f" the {first}{of} {'it was begun' if times else 'a process began it'}"
 
 
 def _given(found: Iterable[Iterable[str]]) -> str:

@@ -134,6 +134,23 @@ def _future(value: Any) -> str:
     return f" {str(value._state).lower()}" + (f" with {type_name(type(failed))}" if failed is not None else "")
 
 
+def _of_loop(line: _Line) -> _Line:
+    """What belongs to an event loop: when that has closed, who waited has been cancelled, as by `asyncio.run`, and its
+    state says nothing of the time before.
+    """
+
+    def said(value: Any) -> str:
+        loop = getattr(value, "_loop", None)
+        return " of a closed event loop" if loop is not None and loop.is_closed() else line(value)
+
+    return said
+
+
+def _future_of_loop(value: Any) -> str:
+    """One that has ended by itself stays as it is."""
+    return "" if value.cancelled() and value._loop.is_closed() else _future(value)
+
+
 def _queue(value: Any) -> str:
     return f" of {len(_own(value, 'queue') or ())}"
 
@@ -254,19 +271,19 @@ _LINES: dict[tuple[str, str], _Line] = {
     ("multiprocessing.context", "SpawnProcess"): _child,
     ("multiprocessing.context", "ForkServerProcess"): _child,
     ("subprocess", "Popen"): _popen,
-    ("asyncio.locks", "Lock"): lambda value: " locked" if _own(value, "_locked") else " unlocked",
-    ("asyncio.locks", "Event"): _event,
+    ("asyncio.locks", "Lock"): _of_loop(lambda value: " locked" if _own(value, "_locked") else " unlocked"),
+    ("asyncio.locks", "Event"): _of_loop(_event),
     ("asyncio.locks", "Condition"): _nothing,
-    ("asyncio.locks", "Semaphore"): _semaphore,
-    ("_asyncio", "Future"): _future,
-    ("_asyncio", "Task"): _future,
+    ("asyncio.locks", "Semaphore"): _of_loop(_semaphore),
+    ("_asyncio", "Future"): _future_of_loop,
+    ("_asyncio", "Task"): _future_of_loop,
     ("concurrent.futures._base", "Future"): _future,
     ("threading", "Barrier"): _barrier,
     ("socket", "socket"): _socket,
     ("torch.utils.data.dataloader", "DataLoader"): _loader,
-    ("asyncio.queues", "Queue"): _queue_of_asyncio,
-    ("asyncio.queues", "LifoQueue"): _queue_of_asyncio,
-    ("asyncio.queues", "PriorityQueue"): _queue_of_asyncio,
+    ("asyncio.queues", "Queue"): _of_loop(_queue_of_asyncio),
+    ("asyncio.queues", "LifoQueue"): _of_loop(_queue_of_asyncio),
+    ("asyncio.queues", "PriorityQueue"): _of_loop(_queue_of_asyncio),
     ("queue", "Queue"): _queue,
     ("queue", "LifoQueue"): _queue,
     ("queue", "PriorityQueue"): _queue,

@@ -121,13 +121,17 @@ def _unwound(stop: Any) -> Iterator[tuple[FrameType, int]]:
 
 def _waiting_tasks() -> Iterator[Thread]:
     """What an async actor's other calls wait for: their stacks are in no thread."""
-    for task in asyncio_tasks()[:TASKS]:
+    found = 0
+    for task in asyncio_tasks():
+        if found >= TASKS:
+            return
         try:
             frames = [] if task.done() else [describe(*place) for place in awaiting(task.get_coro())]
             name = f"task {task.get_name()}"
         except Exception as error:  # noqa: BLE001 - a task of somebody's own make: the other stacks are still wanted
             frames, name = [], f"task ({error!r})"
         if frames:
+            found += 1
             yield {"name": name, "frames": frames, "stopped": False}  # its thread may be
 
 
