@@ -5,7 +5,6 @@ Every process of a run inherits a mark in its environment; they are found by it 
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import fcntl
 import json
@@ -23,20 +22,17 @@ import termios
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import cache
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from devkit.smoke import warm_client
-from devkit.smoke.cluster import WARM_SOCKET
 from tests.pace import stretched
-from tests.trainer.warm_ranks import LEAN, MARK, UNWORN
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = stretched(120.0)  # of a run that takes 20 s on an idle machine
 GONE_S = stretched(20.0)  # until nothing of an ended run is left
+MARK = "TRAINER_TEST_RUN"
 # Ray's own, which try for a minute to report that their cluster was killed, and then go.
 AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
 MEASURED = (
@@ -223,40 +219,9 @@ def main_ppo(words: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", "trainer.main_ppo", *words]
 
 
-def lean(words: Sequence[str]) -> list[str]:
-    """The same, with less of a Ray of its own. It is forked, as are its ranks; SIGKILL does not reach it."""
-    return ["env", f"{WARM_SOCKET}={warm_socket()}", sys.executable, warm_client.__file__, LEAN, *words]
-
-
-@cache
-def warm_socket() -> str:
-    """Of the process from which the ranks of such runs are forked; it ends with this one."""
-    folder = Path(tempfile.mkdtemp(prefix="tr", dir="/tmp"))
-    path = folder / "warm"
-    command = [sys.executable, "-m", "tests.trainer.warm_ranks", str(path)]
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), MARK: UNWORN}
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(
-            command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
-        )
-    deadline = time.monotonic() + DEADLINE_S
-    while not path.exists():
-        assert time.monotonic() < deadline and process.poll() is None, (folder / "log").read_text()
-        time.sleep(0.05)
-    atexit.register(_end_warm, process, folder)
-    return str(path)
-
-
-def _end_warm(process: subprocess.Popen[bytes], folder: Path) -> None:
-    process.communicate()  # closes its standard input, which ends it
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def complete(
-    words: Sequence[str], folder: Path, command: Callable[[Sequence[str]], list[str]] = lean, **env: str
-) -> tuple[int, Run]:
+def complete(words: Sequence[str], folder: Path, **env: str) -> tuple[int, Run]:
     """A run from its start to its end; it must leave nothing behind."""
-    with running(command(words), folder, **env) as run:
+    with running(main_ppo(words), folder, **env) as run:
         code = run.wait()
         assert wait_until_gone(run.mark) == [], run.text
     return code, run

@@ -23,16 +23,7 @@ from transformers import Qwen2Config
 
 from tests.pace import stretched
 from tests.trainer.conftest import Words, rows
-from tests.trainer.runs import (
-    DEADLINE_S,
-    assert_one_error,
-    complete,
-    lean,
-    main_ppo,
-    metrics_of,
-    running,
-    wait_until_gone,
-)
+from tests.trainer.runs import DEADLINE_S, assert_one_error, complete, main_ppo, metrics_of, running, wait_until_gone
 from trainer import launch, requirements, runlock
 from trainer.config import check_command, load
 from trainer.errors import NodeLost, TrainerError, WorkerDied
@@ -358,7 +349,7 @@ def test_reward_function_that_raises(words: Words, reward: Callable[[str], list[
 def test_worker_killed_in_mid_step(words: Words, reward: Callable[[str], list[str]], tmp_path: Path) -> None:
     """Given two ranks in an update, when one is killed, the error names it and not the one that it left waiting."""
     changes = (*reward("rank_1_dies_in_its_update"), "trainer.n_gpus_per_node=2")
-    with running(lean(words(*changes)), tmp_path, TEST_FIFO=str(tmp_path / "fifo")) as run:
+    with running(main_ppo(words(*changes)), tmp_path, TEST_FIFO=str(tmp_path / "fifo")) as run:
         pid = read_fifo(tmp_path / "fifo")
         assert run.wait() == 1
         nothing = "no checkpoint was written: trainer.save_freq=-1"
@@ -371,6 +362,7 @@ WORD_S = stretched(5.0)  # from a signal to the two lines
 INTERRUPTIONS = {  # the signal, and to the group or the driver alone; where the reward function waits
     "SIGINT, group": (signal.SIGINT, True, "waits"),
     "SIGTERM, driver": (signal.SIGTERM, False, "waits"),
+    "SIGTERM, group": (signal.SIGTERM, True, "waits"),
     "SIGTERM, group, with a checkpoint": (signal.SIGTERM, True, "waits_in_step_2"),
 }
 GOES_ON = {  # by where it waits: how often it saves, and what the hint says

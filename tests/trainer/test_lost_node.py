@@ -14,7 +14,7 @@ import torch
 
 from tests.pace import stretched
 from tests.trainer.conftest import Words
-from tests.trainer.runs import DEADLINE_S, assert_one_error, lean, main_ppo, metrics_of, running
+from tests.trainer.runs import DEADLINE_S, assert_one_error, main_ppo, metrics_of, running
 from tests.trainer.stubbed import stub_in
 from trainer import rendezvous
 from trainer.errors import ConfigError
@@ -116,7 +116,7 @@ def test_a_rank_that_the_others_wait_for_in_vain(words: Words, tmp_path: Path) -
         "trainer.n_gpus_per_node=2",
         f"actor_rollout_ref.nccl_timeout={stretched(12):.0f}",
     )
-    with running(lean(words(*changes)), tmp_path) as run:
+    with running(main_ppo(words(*changes)), tmp_path) as run:
         assert run.wait() == 4, run.text
         said = assert_one_error(run, "update_critic: rank 0 ", "timed out in a collective", "nccl_timeout", "ray stack")
         assert " for rank 1 (pid " in said

@@ -12,7 +12,7 @@ import pytest
 
 from tests.trainer.conftest import Words
 from tests.trainer.encoders import tiny
-from tests.trainer.runs import DEADLINE_S, assert_one_error, complete, lean, main_ppo, running
+from tests.trainer.runs import DEADLINE_S, assert_one_error, complete, main_ppo, running
 
 pytestmark = [pytest.mark.trainer, pytest.mark.timeout(3 * DEADLINE_S)]
 
@@ -103,7 +103,7 @@ def test_a_run_whose_passages_an_encoder_finds(command: Words, tmp_path: Path) -
     words = command("retriever.serve=corpus.jsonl", "retriever.encoder=e5-tiny")
     written = []
     for _ in range(2):
-        with running(lean(words), tmp_path) as run:
+        with running(main_ppo(words), tmp_path) as run:
             assert run.wait() == 0, run.text
             assert re.search(r"retriever: 2 passages, digest \w{16}, encoder \w{16}, at http://", run.text), run.text
             assert f"indexing {tmp_path}/corpus.jsonl by {tmp_path}/e5-tiny on 1 node" in run.text

@@ -67,7 +67,7 @@ def run_whole(words: Words, folder: Path) -> None:
         "global_profiler.save_path=profiles",
         "actor_rollout_ref.actor.checkpoint.save_contents=[model,optimizer,extra,hf_model]",
     )
-    code, run = complete(words(*RUN, *changes), folder, main_ppo, WANDB_MODE="offline", WANDB_DIR=str(folder))
+    code, run = complete(words(*RUN, *changes), folder, WANDB_MODE="offline", WANDB_DIR=str(folder))
     assert code == 0, run.text
 
 
@@ -137,7 +137,7 @@ def test_killed_run_resumes_to_the_bit(words: Words, whole: Path, tmp_path: Path
         assert run.process.wait(GONE_S) == -signal.SIGKILL
         assert wait_until_gone(run.mark, but=AGENTS) == []
 
-    code, run = complete(words(*RUN, "trainer.val_before_train=False"), tmp_path, main_ppo)
+    code, run = complete(words(*RUN, "trainer.val_before_train=False"), tmp_path)
 
     assert code == 0, run.text
     assert "resumed from run/global_step_2 at step 2" in run.text
