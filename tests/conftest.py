@@ -43,6 +43,7 @@ LONGEST = (
     "trainer/test_run.py",
     "walks/test_second_terminal.py",
     "trainer/test_bad_input.py",
+    "hang/test_ray_gone.py",
 )
 
 
