@@ -197,7 +197,11 @@ def told(value: Any) -> str | None:
     if type(value) in _PLAIN:
         return short(repr(_open(value)), VALUE)
     if type(value) in _CONTAINERS:
-        return _plainly(value) or f"{type(value).__name__} of {len(value)}{_keys(value)}{_begins(value)}"
+        size = f"{type(value).__name__} of {len(value)}"
+        try:
+            return _plainly(value) or f"{size}{_keys(value)}{_begins(value)}"
+        except RuntimeError:  # another thread has changed it meanwhile
+            return size
     if isinstance(value, ModuleType | FunctionType | type):
         return None
     try:
@@ -247,7 +251,8 @@ def _keys(value: Any) -> str:
 
 def _sizes(groups: dict[Any, Any]) -> str:
     """How many there are in each of several containers, and in which one there are fewer or more than usual."""
-    every = list(groups.items()) if 1 < len(groups) <= MOST_GROUPS else []  # in one step: other threads may change it
+    # Other threads may change it: a copy is made in one step, a list of pairs is not.
+    every = list(groups.copy().items()) if 1 < len(groups) <= MOST_GROUPS else []
     if not every or any(type(each) not in _CONTAINERS for _, each in every):
         return ""
     known = [(key, len(each)) for key, each in every]
