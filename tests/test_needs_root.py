@@ -41,8 +41,11 @@ def test_without_root_they_fail_where_nobody_would_see_that_they_were_skipped(
     found.assert_outcomes(passed=1 if outcome else 2, **outcome)
 
 
-def test_the_gate_asks_for_them() -> None:
-    assert f"export {users.VARIABLE}=${{{users.VARIABLE}:-1}}" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+def test_the_gate_asks_for_them_as_root_and_else_says_so() -> None:
+    gate = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert (
+        f"export {users.VARIABLE}=${{{users.VARIABLE}:-$(" in gate and "not run by root: attacks of other users" in gate
+    )
 
 
 def test_nothing_that_becomes_another_user_is_skipped_in_another_way() -> None:

@@ -12,9 +12,9 @@ from trainer.capsules import Held
 from trainer.config.schema import Config
 from trainer.interfaces import Engine, Loss
 from trainer.learner import snapshot
-from trainer.learner.fsdp import Unadapted
 from trainer.learner.models import DTYPES, actor_dtype
 from trainer.learner.protocol import Learner, TrainedLearner
+from trainer.learner.unadapted import Unadapted
 from trainer.records import MiniBatch
 from trainer.teams import Seat
 

@@ -16,6 +16,7 @@ ALLOWED = {
         (
             "devkit/debug/dap_exchange.py",
             "devkit/debug/gcs.py",
+            "devkit/debug/gcs_probe.py",
             "devkit/debug/hub_file.py",
             "devkit/debug/inworker/boot.py",
             "devkit/debug/inworker/crash_files.py",

@@ -68,7 +68,7 @@ def test_a_folder_of_ones_own_and_one_with_the_sticky_bit_are_as_they_were(volum
     assert own_files.temporary() == private.temporary() == "/tmp", "the folder above it may be renamed"
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
+@pytest.mark.needs_root
 def test_a_folder_of_anothers_is_theirs_to_rename_in(volume: Path) -> None:
     volume.chmod(0o755)
     os.chown(volume, 61002, -1)

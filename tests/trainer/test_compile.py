@@ -18,9 +18,10 @@ from trainer.config.schema import FsdpConfig
 from trainer.learner import compiling
 from trainer.learner import models as models_module
 from trainer.learner.forward import ForwardOptions
-from trainer.learner.fsdp import Model, Unadapted
+from trainer.learner.fsdp import Model
 from trainer.learner.lora import Adapters, adapted
 from trainer.learner.models import Source, sharded
+from trainer.learner.unadapted import Unadapted
 
 pytestmark = pytest.mark.trainer
 

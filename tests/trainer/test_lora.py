@@ -26,9 +26,10 @@ from trainer.errors import CheckpointError, ModelError
 from trainer.export import export
 from trainer.learner import checkpoint, lora, lora_files
 from trainer.learner.forward import ForwardOptions
-from trainer.learner.fsdp import Trained, Unadapted
+from trainer.learner.fsdp import Trained
 from trainer.learner.lora import Adapters
 from trainer.learner.models import Source, sharded
+from trainer.learner.unadapted import Unadapted
 from trainer.records import MiniBatch
 from trainer.tokenizer import load_tokenizer
 
@@ -146,7 +147,7 @@ ATTENTION = [f"self_attn.{name}_proj" for name in "qkvo"]
         (
             ("all-linear",),
             (),
-            [*(f"self_attn.{n}" for n in ATTENTION), "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"],
+            [*ATTENTION, "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"],
         ),
         (("q_proj", "self_attn.v_proj"), (), ["self_attn.q_proj", "self_attn.v_proj"]),
         ((r"model\.layers\.\d+\.mlp\.(up|down)_proj",), (), ["mlp.up_proj", "mlp.down_proj"]),
@@ -368,6 +369,7 @@ def test_export_is_merged_and_has_the_adapter_beside(
 
 
 @pytest.mark.parametrize("architecture", ["qwen2", "gpt2"])
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # between the two libraries
 def test_peft_loads_the_adapter(make: Make, models: Path, tmp_path: Path, config: Config, architecture: str) -> None:
     peft = pytest.importorskip("peft")
     model = make(folder=architecture)

@@ -23,11 +23,12 @@ from trainer.config.schema import (
 from trainer.grid import actor_grid, critic_grid
 from trainer.learner import checkpoint
 from trainer.learner.forward import ForwardOptions
-from trainer.learner.fsdp import Model, Trained, Unadapted
+from trainer.learner.fsdp import Model, Trained
 from trainer.learner.lora import adapted, adapters_of
 from trainer.learner.megatron.build import Training, frozen_model, trained_model
 from trainer.learner.models import Source, first_loss_scale, sharded
 from trainer.learner.protocol import Learner, TrainedLearner
+from trainer.learner.unadapted import Unadapted
 
 
 @dataclass(frozen=True)

@@ -7,28 +7,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule
 
 from trainer.config.schema import FsdpConfig, OptimConfig, TrainedFsdpConfig
 from trainer.interfaces import Loss, StepOutcome, Told
-from trainer.learner import lora
 from trainer.learner.forward import Forward, ForwardOptions
 from trainer.learner.offload import Gradients, Offload, local
 from trainer.learner.scaling import LossScale
 from trainer.learner.schedule import Scheduled
 from trainer.learner.stepping import Limits, read_first, read_last, reads_last, whole
+from trainer.learner.tensors import Tensors, reshard
 from trainer.records import LogProbs, Rollout, Totals, TrainBatch
 from trainer.rows import concat, take
 
 
-class Model:
+class Model(Tensors):
     """A sharded model and the forward passes that PPO needs of it."""
 
     def __init__(
@@ -73,75 +72,6 @@ class Model:
         self.weights.require()
         layout = self.forward.lay_out(rollout)
         return layout.spread(self.forward.values(layout))
-
-    def full_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Every weight, whole, its adapter in it, one at a time. Collective: all ranks walk through it together."""
-        adapted = lora.adapted(self.module)
-        for name, weight in self.gathered(lambda name: not lora.is_factor(name)):
-            if (module := adapted.get(name)) is not None:
-                a, b = (whole(factor.weight.detach()) for factor in (module.lora_A, module.lora_B))
-                weight = lora.merged(weight, a, b, module.lora_scale, transposed=module.transposed)
-            yield name, weight
-
-    def exported_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """The same in the precision that the weights are kept in."""
-        kept = {name: parameter.dtype for name, parameter in self.module.named_parameters()}
-        for name, tensor in self.full_tensors():
-            yield name, tensor.to(kept[name])
-
-    def kept_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Every parameter by itself: what training goes on with."""
-        return self.gathered(lambda name: True)
-
-    def factor_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """The adapters alone. Collective."""
-        return self.gathered(lora.is_factor)
-
-    def gathered(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, Tensor]]:
-        """The parameters whose names are `wanted`, whole, one at a time. Collective."""
-        reshard(self.module)  # what a forward pass has left whole is a copy of the computation's precision
-        with self.weights.at_hand():
-            for name, parameter in self.module.named_parameters():
-                if wanted(name):
-                    yield name, whole(parameter.detach())
-
-    def local_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """This rank's part of every parameter, where it holds one."""
-        reshard(self.module)
-        with self.weights.at_hand():
-            for name, parameter in self.module.named_parameters():
-                part = local(parameter.detach())
-                if part.numel():
-                    yield name, part
-
-
-class Unadapted:
-    """A model as it is without its adapters: the reference of an actor that has some."""
-
-    def __init__(self, model: Model) -> None:
-        self.model = model
-        self.module = model.module
-        self.device = model.device
-        self.inert: list[str] = []  # what has no effect, the model itself says
-
-    def at_hand(self) -> AbstractContextManager[None]:
-        return self.model.at_hand()
-
-    def log_probs(self, rollout: Rollout, *, entropy: bool) -> LogProbs:
-        with lora.without(self.module):
-            return self.model.log_probs(rollout, entropy=entropy)
-
-    def values(self, rollout: Rollout) -> Tensor:
-        with lora.without(self.module):
-            return self.model.values(rollout)
-
-    def full_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        return self.model.gathered(lambda name: not lora.is_factor(name))
-
-    exported_tensors = kept_tensors = full_tensors
-
-    def local_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        return ((name, tensor) for name, tensor in self.model.local_tensors() if not lora.is_factor(name))
 
 
 class Trained(Model, Scheduled):
@@ -253,10 +183,3 @@ def forward_only(compute: Callable[[Rollout], Output], rollout: Rollout, passes:
             part = compute(take(rollout, index))
         parts.append(part.cpu())
     return take(concat(parts), torch.cat(list(passes)).argsort())
-
-
-def reshard(module: nn.Module) -> None:
-    """Frees whole parameters; those that are sharded already stay as they are."""
-    for part in module.modules():
-        if isinstance(part, FSDPModule):
-            part.reshard()
