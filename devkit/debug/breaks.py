@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from devkit import console
+from devkit import console, patience
 from devkit.debug.break_files import Ask, Found, find, find_module
 from devkit.debug.inworker import instrument, specs
 from devkit.debug.inworker.records import Breakpoint
@@ -22,7 +22,7 @@ from devkit.errors import DevkitError, UsageError
 
 __all__ = ["BreakOptions", "find_module", "main", "make", "make_all"]
 
-ARM_SECONDS = 5.0
+ARM_SECONDS = 5.0  # for the processes to arm it; those that are late do it when they can
 ID_BYTES = 3
 
 
@@ -121,7 +121,7 @@ def main(options: BreakOptions) -> int:
             return _tell([], _clear(hub, options.clear, options.job), options)
         if point is None:
             return _tell(hub.call("ps")["breakpoints"], "", options)
-        state = hub.call("break", breakpoint=point.to_json(), wait=ARM_SECONDS)
+        state = hub.call("break", breakpoint=point.to_json(), wait=patience.of_hub(ARM_SECONDS))
     return _tell([state], "", options)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from devkit import patience
 from devkit.debug import address as address_module
-from devkit.debug import gcs, gcs_probe, gcs_tables, gcs_tables_probe, job_ends, state
+from devkit.debug import breaks, gcs, gcs_probe, gcs_tables, gcs_tables_probe, job_ends, state
 from devkit.debug.address import resolve
 from devkit.debug.gcs import GcsAddress
 from devkit.debug.rows import JobRow
@@ -153,6 +153,23 @@ def test_so_does_the_hub_that_knows_how_drivers_have_ended(monkeypatch: pytest.M
         patience.give(wanted)
         job_ends.of_cluster([JobRow(job_id="01", status="SUCCEEDED")], "http://127.0.0.1:1")
     assert given == [job_ends.HUB_SECONDS, LONG]
+
+
+def test_so_do_processes_that_are_late_to_arm_a_breakpoint(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given: list[float] = []
+
+    class Late:
+        def call(self, op: str, **words: Any) -> Any:
+            given.append(words["wait"])
+            return {"id": "b1"}
+
+    monkeypatch.setattr("devkit.debug.client.connect", lambda _: nullcontext(Late()))
+    for wanted in (None, LONG):
+        patience.give(wanted)
+        breaks.main(breaks.BreakOptions("raise ValueError", json=True))
+    assert given == [breaks.ARM_SECONDS, patience.of_hub(breaks.ARM_SECONDS)] and given[1] > LONG / 2
 
 
 def test_no_number_of_seconds_is_written_where_somebody_is_asked() -> None:
