@@ -356,7 +356,12 @@ class Restaging:
             save_tensors(split["value_head."], critic / VALUE_HEAD_FILE)
 
     def _config(self) -> Config:
-        return on_one_cpu(self.seen.config, self._folder if self._inside else None, self.seen.held.dtype)
+        config = on_one_cpu(self.seen.config, self._folder if self._inside else None, self.seen.held.dtype)
+        if not self._inside and self._checkpoint is None:
+            return config
+        part = config.actor_rollout_ref  # what its adapters began with is not needed
+        part = replace(part, model=replace(part.model, lora_adapter_path=None))
+        return replace(config, actor_rollout_ref=part)
 
 
 class _Nobody:
@@ -373,7 +378,7 @@ def on_one_cpu(config: Config, folder: Path | None, dtype: str) -> Config:
     part, critic = config.actor_rollout_ref, config.critic
     model, critic_model = part.model, critic.model
     if folder is not None:
-        model = replace(model, path=str(folder / "actor"), tokenizer_path=None, lora_adapter_path=None)
+        model = replace(model, path=str(folder / "actor"), tokenizer_path=None)
         critic_model = replace(critic_model, path=str(folder / "critic" if config.uses_critic else folder / "actor"))
 
     def plain(fsdp: Fsdp, strategy: str, megatron: MegatronConfig) -> Fsdp:

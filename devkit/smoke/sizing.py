@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trainer.config import micro_batch_sizes
+from trainer.config.lora import models_of
 from trainer.config.schema import Config
 from trainer.grid import Grid, actor_grid, critic_grid, reference_grid
 from trainer.teams import ROLES, teams_of
@@ -122,8 +123,7 @@ def optimizers(full: Config) -> Settings:
 def adapters(full: Config) -> Settings:
     """Of two columns, which count twice: a factor of 1 would hide that it is forgotten."""
     settings: Settings = {}
-    models = {"actor_rollout_ref.model": full.actor_rollout_ref.model, "critic.model": full.critic.model}
-    for section, model in models.items():
+    for section, model in models_of(full).items():
         if model.lora_rank:
             rank = min(model.lora_rank, RANK)
             settings[f"{section}.lora_rank"] = rank, "narrow layers"

@@ -29,7 +29,7 @@ from devkit.smoke.warm_process import WarmProcess
 from devkit.smoke.watch import GateWatch, PipelineWatch
 from trainer.cluster import WorkerPool
 from trainer.config import load
-from trainer.config.lora import ALL_LINEAR, matches
+from trainer.config.lora import ALL_LINEAR, matches, models_of
 from trainer.config.overrides import format_value
 from trainer.config.schema import Config
 from trainer.data.parquet import read_parts
@@ -94,12 +94,12 @@ class Stages:
             self.problems = write_parquet(problems, PROBLEMS, self.seed)
             self.config = self._pipeline_config()
             texts = [str(text) for text in prompt_texts(self.config)]
-            spec = {"folder": self.model, "like": self.plan.like, "max_positions": POSITIONS, "seed": self.seed}
+            spec: dict[str, Any] = {"folder": self.model, "like": self.plan.like, "seed": self.seed}
             if self.config.actor_rollout_ref.rollout.name == "vllm":
                 spec["heads"] = HEADS // 2  # its attention on a CPU knows no heads of less than 32
             if self.config.actor_rollout_ref.model.lora_rank:
                 spec["loudness"] = LOUD
-            self.warm.tell("build", texts=texts, **spec)
+            self.warm.tell("build", texts=texts, max_positions=POSITIONS, **spec)
             self.cluster.connect()
             self._keep_targets(self.warm.answer()["modules"])
             self.tokenizer = load_tokenizer(self.config.actor_rollout_ref.model)
@@ -128,8 +128,7 @@ class Stages:
 
     def _keep_targets(self, modules: Sequence[str]) -> None:
         """The modules of the full command that have adapters, unless the tiny model has none of them."""
-        part, critic = self.config.actor_rollout_ref.model, self.config.critic.model
-        for section, model in {"actor_rollout_ref.model": part, "critic.model": critic}.items():
+        for section, model in models_of(self.config).items():
             targets, exclude = model.target_modules, model.exclude_modules or []
             chosen = modules if ALL_LINEAR in targets else [name for name in modules if matches(name, targets)]
             if not model.lora_rank or any(not matches(name, exclude) for name in chosen):

@@ -18,7 +18,8 @@ from trainer.config.schema import FsdpConfig
 from trainer.learner import compiling
 from trainer.learner import models as models_module
 from trainer.learner.forward import ForwardOptions
-from trainer.learner.fsdp import Model
+from trainer.learner.fsdp import Model, Unadapted
+from trainer.learner.lora import Adapters, adapted
 from trainer.learner.models import Source, sharded
 
 pytestmark = pytest.mark.ray
@@ -113,6 +114,36 @@ def test_the_compiler_chooses_what_selective_recompute_keeps(
     assert half.saved == figures(True, recompute="selective").saved  # the share that is taken where none is given
     for found in (most, half, quarter):
         same(found, figures(False))
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute", "ignore:.torch.jit")
+def test_compiled_adapters_act_or_not_as_they_are_asked(
+    models: Path, mesh: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one graph per layer. With them and without, in turn: a layer's graph is that of the moment."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, fullgraph=True, backend="aot_eager"))
+    rollout = rollout_of(random_ids([4, 1, 6], 1), random_ids([3, 5, 1], 2))
+
+    def answers(compile_it: bool) -> list[Tensor]:
+        config, source = FsdpConfig(dtype="fp32", use_torch_compile=compile_it), Source(str(models / "qwen2"), False, 1)
+        module = sharded("causal_lm", source, config, mesh, checkpointing=True, adapters=Adapters(rank=2, alpha=4.0))
+        model = Model(module, torch.device("cpu"))
+        dice = torch.Generator().manual_seed(1)
+        for each in adapted(module).values():
+            factor = each.lora_B.weight.to_local()  # type: ignore[operator]
+            factor.data.copy_(0.1 * torch.randn(factor.shape, generator=dice))
+        with torch.no_grad():
+            turns = [model, Unadapted(model), model, Unadapted(model)]
+            found = [each.log_probs(rollout, entropy=False).logp_BT for each in turns]
+        out = model.log_probs(rollout, entropy=False).logp_BT
+        out.square().sum().backward()
+        grads = {name: p.grad.full_tensor() for name, p in module.named_parameters() if p.grad is not None}  # type: ignore[union-attr]
+        return [*found, out.detach(), *(grads[name] for name in sorted(grads))]
+
+    plain, compiled = answers(False), answers(True)
+    assert (plain[0] - plain[1]).abs().max() > 1e-3 and len(plain) == 5 + 2 * 2 * 7
+    for mine, other in zip(compiled, plain, strict=True):
+        torch.testing.assert_close(mine, other, atol=1e-4, rtol=1e-4)
 
 
 def test_a_machine_without_a_compiler_runs_the_layers_as_they_are(

@@ -143,11 +143,7 @@ ATTENTION = [f"self_attn.{name}_proj" for name in "qkvo"]
 @pytest.mark.parametrize(
     ("targets", "exclude", "expected"),
     [
-        (
-            ("all-linear",),
-            (),
-            [*(f"self_attn.{n}" for n in ATTENTION), "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"],
-        ),
+        (("all-linear",), (), [*ATTENTION, "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"]),
         (("q_proj", "self_attn.v_proj"), (), ["self_attn.q_proj", "self_attn.v_proj"]),
         ((r"model\.layers\.\d+\.mlp\.(up|down)_proj",), (), ["mlp.up_proj", "mlp.down_proj"]),
         (("all-linear",), (r".*mlp.*", "k_proj"), ["self_attn.q_proj", "self_attn.v_proj", "self_attn.o_proj"]),
@@ -368,6 +364,7 @@ def test_export_is_merged_and_has_the_adapter_beside(
 
 
 @pytest.mark.parametrize("architecture", ["qwen2", "gpt2"])
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # between the two libraries
 def test_peft_loads_the_adapter(make: Make, models: Path, tmp_path: Path, config: Config, architecture: str) -> None:
     peft = pytest.importorskip("peft")
     model = make(folder=architecture)

@@ -28,22 +28,23 @@ _PLAIN: dict[str, tuple[Any, ...]] = {
 }
 
 
+def models_of(config: Config) -> dict[str, ModelConfig | CriticModelConfig]:
+    """Of actor and critic, by the names of their sections."""
+    return {_ACTOR: config.actor_rollout_ref.model, _CRITIC: config.critic.model}
+
+
 def lora_problems(config: Config) -> Iterator[Problem]:
     """Adapters on Megatron, expressions that are none, and an adapter to begin with that is another one."""
-    part, critic = config.actor_rollout_ref, config.critic
-    used: dict[str, tuple[ModelConfig | CriticModelConfig, str, str]] = {
-        _ACTOR: (part.model, part.actor.strategy, "actor_rollout_ref.actor.strategy")
-    }
-    if config.uses_critic:
-        used[_CRITIC] = critic.model, critic.strategy, "critic.strategy"
-    for section, (model, strategy, key) in used.items():
+    strategies = {"actor_rollout_ref.actor.strategy": config.actor_rollout_ref.actor.strategy}
+    strategies |= {"critic.strategy": config.critic.strategy} if config.uses_critic else {}
+    for (section, model), (key, strategy) in zip(models_of(config).items(), strategies.items(), strict=False):
         if model.lora_rank and strategy == "megatron":
             rank = f"{section}.lora_rank"
             message = f"{rank}={model.lora_rank} is not there with strategy=megatron"
             yield Problem(rank, message, f"set {key}=fsdp, or {rank}=0", (key,))
         if model.lora_rank:
             yield from _pattern_problems(section, model)
-    yield from _path_problems(part.model)
+    yield from _path_problems(config.actor_rollout_ref.model)
 
 
 def _pattern_problems(section: str, model: ModelConfig | CriticModelConfig) -> Iterator[Problem]:
@@ -93,12 +94,11 @@ def adapter_fault(path: str, rank: int, alpha: float) -> tuple[str, str] | None:
 
 def lora_notes(config: Config) -> Iterator[Note]:
     """Keys of adapters where there are none, and of a reference that is the actor itself."""
-    used: dict[str, ModelConfig | CriticModelConfig] = {_ACTOR: config.actor_rollout_ref.model}
-    used |= {_CRITIC: config.critic.model} if config.uses_critic else {}
-    for section, model in used.items():
+    for section, model in models_of(config).items():
         plain = type(model)()
         for name in ("lora_alpha", "target_modules", "exclude_modules"):
-            if not model.lora_rank and getattr(model, name) != getattr(plain, name):
+            used = section == _ACTOR or config.uses_critic
+            if used and not model.lora_rank and getattr(model, name) != getattr(plain, name):
                 yield Note("inert", f"{section}.{name}", f"{section}.{name} has no effect: {section}.lora_rank is 0")
     settings, plain_ref = config.actor_rollout_ref.ref.fsdp_config, RefFsdpConfig()
     followed = config.actor_rollout_ref.actor.fsdp_config.dtype

@@ -129,7 +129,8 @@ def _require_same_adapters(trained: Trained, ours: torch.Tensor | None, folder: 
         what = "adapters, and this run has none" if ours is None else "no adapters, and this run has some"
         raise CheckpointError(f"the checkpoint {folder} has {what}", hint="continue with the lora_rank it began with")
     if ours is not None and theirs is not None and not torch.equal(ours, theirs):
-        what = f"adapters with lora_alpha / lora_rank = {float(theirs[0]):g}, and this run has {float(ours[0]):g}"
+        scales = " and this run has ".join(f"{x:g}," for each in (theirs, ours) for x in each.flatten().tolist()[:1])
+        what = f"adapters with lora_alpha / lora_rank = {scales.rstrip(',')}"
         raise CheckpointError(f"the checkpoint {folder} has {what}", hint="continue with the lora_alpha it began with")
     shapes = {f"model.{name}": p.shape for name, p in trained.module.named_parameters() if lora.is_factor(name)}
     held = {name: entry.size for name, entry in files.tensors_in(folder).items() if lora.is_factor(name)}

@@ -77,7 +77,7 @@ class Model:
     def full_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every weight, whole, its adapter in it, one at a time. Collective: all ranks walk through it together."""
         adapted = lora.adapted(self.module)
-        for name, weight in self._gathered(lambda name: not lora.is_factor(name)):
+        for name, weight in self.gathered(lambda name: not lora.is_factor(name)):
             if (module := adapted.get(name)) is not None:
                 a, b = (whole(factor.weight.detach()) for factor in (module.lora_A, module.lora_B))
                 weight = lora.merged(weight, a, b, module.lora_scale, transposed=module.transposed)
@@ -91,13 +91,14 @@ class Model:
 
     def kept_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every parameter by itself: what training goes on with."""
-        return self._gathered(lambda name: True)
+        return self.gathered(lambda name: True)
 
     def factor_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """The adapters alone. Collective."""
-        return self._gathered(lora.is_factor)
+        return self.gathered(lora.is_factor)
 
-    def _gathered(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, Tensor]]:
+    def gathered(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, Tensor]]:
+        """The parameters whose names are `wanted`, whole, one at a time. Collective."""
         reshard(self.module)  # what a forward pass has left whole is a copy of the computation's precision
         with self.weights.at_hand():
             for name, parameter in self.module.named_parameters():
@@ -135,7 +136,7 @@ class Unadapted:
             return self.model.values(rollout)
 
     def full_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        return self.model._gathered(lambda name: not lora.is_factor(name))
+        return self.model.gathered(lambda name: not lora.is_factor(name))
 
     exported_tensors = kept_tensors = full_tensors
 

@@ -91,7 +91,7 @@ def merged(weight: Tensor, a: Tensor, b: Tensor, scale: float, *, transposed: bo
     """
     left, right = (a.T, b.T) if transposed else (b, a)
     found = torch.empty_like(weight, dtype=torch.promote_types(weight.dtype, torch.float32))
-    rows = max(1, CHUNK // weight.shape[1])
+    rows = max(1, CHUNK // max(1, weight.shape[1]))
     for part, of_left, target in zip(weight.split(rows), left.split(rows), found.split(rows), strict=True):
         target.copy_(part.double() + scale * (of_left.double() @ right.double()))
     return found
@@ -110,20 +110,22 @@ def adapt(model: nn.Module, adapters: Adapters) -> None:
 
     Raises ModelError where there is nothing to be adapted, or something that cannot be.
     """
-    chosen = {name: module for name, module in _named(model) if name in set(chosen_names(model, adapters))}
+    modules = dict(_named(model))
+    chosen = [modules[name] for name in chosen_names(model, adapters)]
     model.requires_grad_(False)
     head: Any = getattr(model, "value_head", None)
     if head is not None:
         head.float().requires_grad_(True)  # FSDP takes what trains in one precision alone
     dice = torch.Generator().manual_seed(adapters.seed)
-    for module in chosen.values():
+    for module in chosen:
         _adapt(module, adapters, dice)
 
 
 def _adapt(module: Any, adapters: Adapters, dice: torch.Generator) -> None:
     device, shape = module.weight.device, module.weight.shape
     width, height = shape if isinstance(module, Conv1D) else reversed(shape)
-    module.__class__ = _kind(type(module))
+    kind: Any = type(module)
+    module.__class__ = _kind(kind)
     module.lora_A, module.lora_B = Factor(adapters.rank, width, device), Factor(height, adapters.rank, device)
     module.lora_scale, module.lora_acts = adapters.scale, True
     if device.type != "meta":  # uniform with a variance of 1 / (3 in), as the paper's authors and peft have it
@@ -132,7 +134,7 @@ def _adapt(module: Any, adapters: Adapters, dice: torch.Generator) -> None:
 
 def _named(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Modules by the names that a causal language model has for them, of a value model too."""
-    backbone = getattr(model, "backbone", None)
+    backbone: Any = getattr(model, "backbone", None)
     prefix = f"{backbone.base_model_prefix}." if backbone is not None else ""
     for name, module in (model if backbone is None else backbone).named_modules():
         yield f"{prefix}{name}", module
@@ -140,7 +142,7 @@ def _named(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 def linear_names(model: nn.Module) -> list[str]:
     """What `all-linear` stands for: every linear module but the output layer."""
-    output = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+    output = getattr(model, "get_output_embeddings", lambda: None)()
     return [name for name, module in _named(model) if isinstance(module, (nn.Linear, Conv1D)) and module is not output]
 
 
