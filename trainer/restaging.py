@@ -34,6 +34,7 @@ from trainer.learner.offload import local
 from trainer.learner.scaling import LossScale
 from trainer.learner.snapshot import digest, distances, restore_optimizer
 from trainer.learner.tensor_files import save_tensors
+from trainer.learner.unadapted import Unadapted
 from trainer.local import LocalPool
 from trainer.records import UpdateReport
 from trainer.resuming import require_whole
@@ -323,6 +324,8 @@ class Restaging:
         """What a model's folder does not hold: adapters, and a reference that is a model by itself."""
         for role in ("actor", "critic", "reference"):
             model, tensors = getattr(roles, role), self._capsule.tensors(f"weights/{role}")
+            if isinstance(model, Unadapted):
+                continue  # it is the actor
             given = {name: tensor for name, tensor in tensors if role == "reference" or is_factor(name)}
             for name, parameter in model.module.named_parameters() if model is not None else ():
                 if name in given or is_factor(name):

@@ -144,11 +144,7 @@ ATTENTION = [f"self_attn.{name}_proj" for name in "qkvo"]
 @pytest.mark.parametrize(
     ("targets", "exclude", "expected"),
     [
-        (
-            ("all-linear",),
-            (),
-            [*ATTENTION, "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"],
-        ),
+        (("all-linear",), (), [*ATTENTION, "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"]),
         (("q_proj", "self_attn.v_proj"), (), ["self_attn.q_proj", "self_attn.v_proj"]),
         ((r"model\.layers\.\d+\.mlp\.(up|down)_proj",), (), ["mlp.up_proj", "mlp.down_proj"]),
         (("all-linear",), (r".*mlp.*", "k_proj"), ["self_attn.q_proj", "self_attn.v_proj", "self_attn.o_proj"]),
