@@ -13,7 +13,7 @@ from tests.config.conftest import SEED_SCRIPTS, write_rows
 from tests.pace import stretched
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-CHECKED = re.compile(r"^sed .*trainer\.main_ppo --check.* tests/config/seeds/(\w+\.sh) \| bash$", re.MULTILINE)
+CHECKED = re.compile(r"^\$ (sed .*trainer\.main_ppo --check.* tests/config/seeds/(\w+\.sh) \| bash)$", re.MULTILINE)
 # What submits or starts the command on a cluster that this machine has not: here it runs what it is given.
 RUNS_IT = '#!/bin/sh\nwhile [ "$1" != python3 ]; do shift; done\nexec "$@"\n'
 SET = "export train_data=nq test_data=nq; "  # what lint says that 003_search_r1 never sets
@@ -24,7 +24,7 @@ def typed(script: str) -> str:
     """What the README has one type, with another of its scripts."""
     command = CHECKED.search((REPOSITORY / "README.md").read_text(encoding="utf-8"))
     assert command
-    return command[0].replace(command[1], script)
+    return command[1].replace(command[2], script)
 
 
 @pytest.fixture

@@ -141,7 +141,7 @@ def test_what_is_said_at_a_drivers_end_is_kept_and_told_later(tmp_path: Path, mo
 
     found = warned([LogFile("", "", "devkit/driver-01000000.err", text), LogFile("", "", "worker-ab-01-7.err", text)])
     assert list(warning_lines(found, None)) == [
-        "/job/job.py:3  DevkitWarning: in vain (driver and 1 more)",
+        "/job/job.py:3  DevkitWarning: in vain (a worker pid 7)",
         "1 call had not ended when the driver did, and Ray ends it with it: "
         "Saver.save (called 1.0 s before at job.py:9 in main)",
     ]

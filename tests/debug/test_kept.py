@@ -205,7 +205,7 @@ def test_what_devkit_warned_of_in_the_driver_is_told(alone: Path, capsys: pytest
     private.write(alone / "devkit" / f"{hub_place.DRIVER_NOTES}{JOB}.err", f"/job/c.py:35: {said}\n", 1)
     kept_run(alone, code=0)
     assert first_error.main(None) == 0
-    assert f"but this was warned of:\n  /job/c.py:35  {said} (driver)\n" in capsys.readouterr().out
+    assert f"but this was warned of:\n  /job/c.py:35  {said}\n" in capsys.readouterr().out
 
 
 def test_what_a_run_that_went_well_caught_itself_is_told(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import shlex
 import sys
 import threading
 import time
@@ -196,8 +195,8 @@ def doctor_views(text: str) -> dict[str, str]:
 def lint_views(text: str) -> dict[str, str]:
     """Of a line with a mistake in it, before and behind what is to be hidden."""
     line = " ".join(text.split())
-    if set(line) & set("$`#;&|<>(){}*?[]!\\'\""):  # a shell would make something else of it
-        line = shlex.quote(line)
+    if set(line) & set("$`#"):  # a shell reads another word there, which is no secret
+        return {}
     script = f"python -m trainer.main_ppo trainer.nnode=1 {line} trainer.nnode=2\n"
     record = lint([Source.of_text("run.sh", script)], Wish(None, None))
     assert record.findings

@@ -137,7 +137,7 @@ MUTANTS = (
     ),
     Mutant(
         "engines-without-the-adapters",
-        "trainer/learner/fsdp.py",
+        "trainer/learner/tensors.py",
         old="weight = lora.merged(weight, a, b, module.lora_scale, transposed=module.transposed)",
         new="pass",
         caught_by="weight-sync",
@@ -227,9 +227,9 @@ MUTANTS = (
     ),
     Mutant(
         "ranks-gather-other-weights",
-        "trainer/learner/fsdp.py",
+        "trainer/learner/tensors.py",
         old="yield name, whole(parameter.detach())",
-        new="yield name, whole(parameter.detach()) * (1 + dist.get_rank() / 1000)",
+        new="yield name, whole(parameter.detach()) * (1 + __import__('torch').distributed.get_rank() / 1000)",
         caught_by="ranks-equal",
         says="rank 1",
         also=("rollout-logprobs",),

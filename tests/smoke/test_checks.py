@@ -281,7 +281,7 @@ def test_merged_weights_name_the_rank_and_the_tensor() -> None:
     passes(weights.merged_as_computed(WEIGHTS, {"b": "2"}))
     fails(
         weights.merged_as_computed(OTHER, {"a": "1", "b": "2"}),
-        r"rank 1's engine has weights that are not weight \+ scale x B A: b: look at trainer/learner/fsdp\.py",
+        r"rank 1's engine has weights that are not weight \+ scale x B A: b: look at trainer/learner/tensors\.py",
     )
 
 
