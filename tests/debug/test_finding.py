@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -65,6 +66,22 @@ def test_modules_are_looked_through_only_where_the_program_froze_what_there_is(m
     finally:
         gc.unfreeze()
     assert walks
+
+
+def test_a_look_calls_no_audit_hook_of_the_program_for_each_object() -> None:
+    """Hooks are for good, so it is another process that has one. Within one, other threads run."""
+    program = (
+        "import sys, threading\n"
+        "from types import FunctionType\n"
+        "from devkit.debug.inworker import finding\n"
+        "heard = []\n"
+        "sys.addaudithook(lambda event, _: heard.append(event))\n"
+        "found = finding.instances(FunctionType)\n"
+        "print(len(found) > 1000, len(heard))\n"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    many, events = said.split()
+    assert many == "True" and int(events) < 10
 
 
 def test_a_look_finds_functions_and_leaves_the_collector_as_it_was() -> None:

@@ -29,6 +29,8 @@ _SUSPENDABLE: dict[type, str] = {GeneratorType: "gi_frame", CoroutineType: "cr_f
 _OLD = os.makedirs
 _FROZEN = gc.get_freeze_count()
 
+_who = object.__hash__  # of another object another number, which is made from its address
+
 _UNPACKED = re.compile(r"/(?:working_dir_files|py_modules_files)/_ray_pkg_[0-9a-f]+/")
 
 
@@ -67,10 +69,12 @@ def instances(*kinds: type) -> list[Any]:
     still filling in another thread would make that raise SystemError, in the middle of the program.
     """
     every: list[Any] = []
-    wanted = frozenset(map(id, kinds))  # a type itself may have a hash of the program's own
+    # Types by who they are: they may have a hash of the program's own. Not by `id`, each call of which goes through the
+    # audit hooks of the process, functions of Python such as filelock's.
+    wanted = frozenset(map(_who, kinds))
     steps = chain(
         map(every.extend, map(gc.get_objects, (None,))),
-        compress(every, map(wanted.__contains__, map(id, map(type, every)))),
+        compress(every, map(wanted.__contains__, map(_who, map(type, every)))),
         map(list.clear, (every,)),
     )  # nothing of it happens before the list below is made
     was_enabled = gc.isenabled()
