@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from devkit.debug.inworker import forgotten, primitives
+from devkit.debug.inworker import finding, forgotten, primitives
 
 
 @pytest.fixture(autouse=True)
@@ -152,7 +152,7 @@ def test_who_has_it_just_in_hand_may_complete_it() -> None:
 
 
 def test_of_what_the_collector_does_not_show_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forgotten, "_FROZEN", gc.get_freeze_count() - 1)  # the program has frozen what it has
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: finding._FROZEN + 1)  # the program has frozen what it has
     loop = asyncio.new_event_loop()
     assert [forgotten.is_forgotten(each) for each in [loop.create_future()] * 2] == [False, False]
     loop.close()

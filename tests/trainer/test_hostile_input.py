@@ -122,6 +122,7 @@ KNOWN = sorted(set(yaml.safe_load(ROLL.read_text())) - {"hydra", "defaults"})
 
 @FEW
 @given(said=st.dictionaries(st.sampled_from(KNOWN) | WORDS, JSON, max_size=4))
+@example(said={"actor_infer": "${"})
 @example(said={"rollout_batch_size": {}, "adv_estimator": [], "num_gpus_per_node": 0, "sequence_length": "x"})
 @example(
     said={"train_env_manager": {"tags": [[1]], "group_size": 0}, "custom_envs": {"SimpleSokoban": {"env_type": []}}}

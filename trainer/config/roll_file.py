@@ -47,8 +47,9 @@ def read(path: str, name: str) -> RollFile:
         raw = OmegaConf.to_container(found)
         values = OmegaConf.to_container(found, resolve=True)
     except HydraException as error:
-        said = str(error).splitlines()[0]
-        raise ConfigError(f"{folder / name}.yaml: {said}", hint=f"{folder} has {_listed(folder)}") from error
+        hint = f"{folder} has {_listed(folder)}" if str(error) else "check what its ${} refer to"  # as its cause says
+        said = next(iter((str(error) or str(error.__cause__)).splitlines()), type(error).__name__)
+        raise ConfigError(f"{folder / name}.yaml: {said}", hint=hint) from error
     except OmegaConfBaseException as error:
         said = " ".join(str(error).split())
         raise ConfigError(f"{folder / name}.yaml: {said}", hint="check what its ${} refer to") from error

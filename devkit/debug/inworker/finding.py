@@ -88,7 +88,7 @@ def instances(*kinds: type) -> list[Any]:
 
 def sees_all() -> bool:
     """Whether what `instances` finds is all there is: what a program has frozen, the collector doesn't show."""
-    return gc.get_freeze_count() == _FROZEN
+    return gc.get_freeze_count() in (0, _FROZEN)  # 0: `gc.unfreeze` has taken Python's own back, too
 
 
 def frame_of(each: Suspendable) -> FrameType | None:

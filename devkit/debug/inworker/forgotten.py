@@ -12,12 +12,12 @@ import weakref
 from types import CoroutineType, FrameType, GeneratorType
 from typing import Any
 
+from . import finding
 from .stacks import is_ours
 
 SECONDS = 2.0  # so long it has been awaited before all objects are looked through, which takes a tenth of a second
 AGAIN = 20.0  # seconds until that is done once more of a future that something holds
 MOST = 3  # futures in this time
-_FROZEN = gc.get_freeze_count()  # by Python itself
 
 _seen: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()  # when each is looked for
 _lost: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -42,7 +42,7 @@ def is_forgotten(future: Any, now: float | None = None) -> bool:
     if future not in _seen:
         _seen[future] = now + SECONDS
         return False
-    if now < _seen[future] or gc.get_freeze_count() != _FROZEN:  # those would not be looked through
+    if now < _seen[future] or not finding.sees_all():
         return False
     _looks[:] = [each for each in _looks if now - each < AGAIN]
     if len(_looks) >= MOST:
