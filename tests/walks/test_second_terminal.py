@@ -12,7 +12,7 @@ import pytest
 from tests.hosts.hosts import REPOSITORY, Lan
 from tests.walks.terminals import Running, Terminal
 
-pytestmark = [pytest.mark.walks, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 ROLES = "trainer/roles.py"
 
 
@@ -49,6 +49,7 @@ def mode_of(terminal: Terminal, path: str) -> int:
 
 
 def test_our_trainer(terminal: Terminal) -> None:
+    """The flagship, the one walk with a Ray that `make test` has, too."""
     with terminal.running(
         f'devkit run --break "{ROLES}:{UPDATE} @[1]" -- bash ppo/train.sh trainer.total_training_steps=2'
     ) as program:
@@ -65,6 +66,7 @@ def test_our_trainer(terminal: Terminal) -> None:
         finish(terminal, program)
 
 
+@pytest.mark.walks
 @pytest.mark.parametrize("smoke", SMOKES)
 def test_a_smoke_test_which_has_a_token_that_only_its_own_process_knows(terminal: Terminal, smoke: str) -> None:
     with terminal.running(f'devkit run --break "{ROLES}:{UPDATE} @[1]" -- {smoke}') as program:
@@ -79,6 +81,7 @@ def test_a_smoke_test_which_has_a_token_that_only_its_own_process_knows(terminal
     assert terminal.run("find .ray .cache/devkit/runs -type f 2>/dev/null || true") == ""  # and it goes with the run
 
 
+@pytest.mark.walks
 def test_a_program_of_verls_shape(terminal: Terminal) -> None:
     with terminal.running(
         f"devkit run --break '{VERL} @ActorRolloutRefWorker[0]' -- python programs/verl_main.py"
@@ -90,6 +93,7 @@ def test_a_program_of_verls_shape(terminal: Terminal) -> None:
         finish(terminal, program)
 
 
+@pytest.mark.walks
 def test_a_ray_without_a_dashboard(terminal: Terminal) -> None:
     never = f"programs/job.py:{line_of('tests/walks/programs/job.py', 'never')}"
     words = f"devkit run --break '{JOB} @Worker[1]' --break {never} -- python programs/job.py --no-dashboard"
@@ -101,6 +105,7 @@ def test_a_ray_without_a_dashboard(terminal: Terminal) -> None:
     assert f"devkit: never hit: {never}" in program.said  # though the hub has gone with the program
 
 
+@pytest.mark.walks
 def test_two_programs_at_once(terminal: Terminal) -> None:
     """Each has a Ray of its own, of which the second one does not get Ray's fixed ports."""
     words = f"devkit run --break '{JOB} @Worker[1]' -- python programs/job.py"
@@ -118,6 +123,7 @@ def test_two_programs_at_once(terminal: Terminal) -> None:
         finish(terminal, first)
 
 
+@pytest.mark.walks
 @pytest.mark.parametrize("smoke", SMOKES)
 def test_the_editors_view_which_is_open_before_either_program_is(terminal: Terminal, smoke: str) -> None:
     """The command that the VS Code extension keeps running, in an editor that has been given no token."""
@@ -137,6 +143,7 @@ def finish_all_but_the_last(terminal: Terminal, program: Running) -> None:
     assert program.wait() == 0, program.said
 
 
+@pytest.mark.walks
 def test_a_submitted_job_on_a_debug_cluster(terminal: Terminal) -> None:
     terminal.run("devkit debug-cluster")
     with terminal.running(f"devkit submit --break '{JOB} @Worker[1]' -- python programs/job.py") as program:
@@ -154,6 +161,7 @@ def test_a_submitted_job_on_a_debug_cluster(terminal: Terminal) -> None:
 BAD = "def compute_score(data_source, solution_str, ground_truth, **_):\n    raise ValueError('no such answer')\n"
 
 
+@pytest.mark.walks
 def test_our_trainer_with_paths_of_its_own_folder_on_a_debug_cluster_of_another(terminal: Terminal) -> None:
     printed = terminal.run("devkit debug-cluster")
     [export] = [line.strip() for line in printed.splitlines() if "export RAY_ADDRESS=" in line]
@@ -181,6 +189,7 @@ TWO_MACHINES = {  # how it is started, where its two ranks stop, their role, how
 }
 
 
+@pytest.mark.walks
 def test_a_smoke_test_of_two_nodes(terminal: Terminal) -> None:
     """Both are on this machine, and the token is known to its process alone."""
     two = "trainer.nnodes=2 trainer.n_gpus_per_node=1"
@@ -194,6 +203,7 @@ def test_a_smoke_test_of_two_nodes(terminal: Terminal) -> None:
         assert "no crashes" in terminal.run("devkit crashes")
 
 
+@pytest.mark.walks
 @pytest.mark.parametrize(("verb", "command", "where", "role", "rank", "cpus"), TWO_MACHINES.values(), ids=TWO_MACHINES)
 def test_two_machines_and_a_terminal_on_each(
     lan: Lan, verb: str, command: str, where: str, role: str, rank: str, cpus: int
@@ -204,6 +214,7 @@ def test_two_machines_and_a_terminal_on_each(
     debug_from_both(here, there, f"devkit {verb} --break '{where}' -- {command}", where, role, rank)
 
 
+@pytest.mark.walks
 @pytest.mark.parametrize("kind", ["trainer", "verl"])
 def test_two_machines_whose_ray_asks_for_a_token_and_a_terminal_on_each(lan: Lan, kind: str) -> None:
     """As docs/clusters.md has it; the token lies where Ray keeps it, and nobody sets a variable."""
