@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from trainer.config.model_folder import Unreadable, read_object
+from trainer.config.model_folder import Unreadable, file_size, read_object
 from trainer.config.problems import Note, Problem
 from trainer.config.schema import Config, CriticModelConfig, ModelConfig, RefFsdpConfig
 from trainer.teams import ranks_of
@@ -16,15 +16,17 @@ from trainer.teams import ranks_of
 ALL_LINEAR = "all-linear"
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _ACTOR, _CRITIC, _REF = "actor_rollout_ref.model", "critic.model", "actor_rollout_ref.ref.fsdp_config"
+_OFF: tuple[Any, ...] = (None, False, [], {})
 # Of an adapter's configuration: what changes it into another kind of adapter, unless it has one of these values.
 _PLAIN: dict[str, tuple[Any, ...]] = {
     "peft_type": ("LORA",),
-    "use_dora": (None, False),
-    "use_rslora": (None, False),
     "bias": (None, "none"),
-    "modules_to_save": (None, []),
-    "rank_pattern": (None, {}),
-    "alpha_pattern": (None, {}),
+    # Others, as pissa and olora, take a part out of the weights that the adapter is added to, or train another way.
+    "init_lora_weights": (None, True, False, "gaussian", "eva", "orthogonal"),
+    **dict.fromkeys(("use_dora", "use_rslora", "use_qalora", "use_bdlora", "lora_bias", "layer_replication"), _OFF),
+    **dict.fromkeys(("modules_to_save", "target_parameters", "trainable_token_indices"), _OFF),
+    **dict.fromkeys(("rank_pattern", "alpha_pattern", "alora_invocation_tokens"), _OFF),
+    **dict.fromkeys(("arrow_config", "kasa_config", "velora_config", "monteclora_config"), _OFF),
 }
 
 
@@ -77,7 +79,7 @@ def adapter_fault(path: str, rank: int, alpha: float) -> tuple[str, str] | None:
     try:
         folder = Path(path).expanduser()
         found = read_object(folder / CONFIG)
-        (folder / WEIGHTS).stat()
+        file_size(folder / WEIGHTS)
     except Unreadable as error:
         return f"has an {CONFIG} that cannot be read: {error}", layout
     except (OSError, ValueError, RuntimeError) as error:  # the last of a home of nobody
