@@ -126,6 +126,9 @@ def test_what_has_no_effect_is_noted() -> None:
     words = (f"{M}.lora_rank=8", f"{A}.use_kl_loss=True", f"{ref}.param_offload=True")
     assert {each.key for each in lora_notes(config_of(*words))} == {f"{ref}.param_offload"}
     assert {each.key for each in lora_notes(config_of(*words[1:]))} == set()
+    logits = "actor_rollout_ref.ref.use_torch_compile"
+    assert {each.key for each in lora_notes(config_of(*words[:2], f"{logits}=False"))} == {logits}
+    assert {each.key for each in lora_notes(config_of(*words[:2], f"{A}.use_torch_compile=False"))} == set()
     bf16 = f"{A}.fsdp_config.dtype=bf16"  # which the reference follows
     assert {each.key for each in lora_notes(config_of(*words, bf16))} == {f"{ref}.param_offload"}
 
