@@ -73,6 +73,7 @@ BAD_YAML = {
     "keys of any kind": "1: a\n? [b]\n: c",
     "no UTF-8": b"x: \xff",
     "a null byte": "x: \0",
+    "a reference that does not end": "x: ['${']",
 }
 
 

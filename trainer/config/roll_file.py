@@ -47,8 +47,9 @@ def read(path: str, name: str) -> RollFile:
         raw = OmegaConf.to_container(found)
         values = OmegaConf.to_container(found, resolve=True)
     except HydraException as error:
-        said = str(error).splitlines()[0]
-        raise ConfigError(f"{folder / name}.yaml: {said}", hint=f"{folder} has {_listed(folder)}") from error
+        said = str(error) or str(error.__cause__ or error.__context__ or type(error).__name__)
+        first = said.partition("\n")[0]
+        raise ConfigError(f"{folder / name}.yaml: {first}", hint=f"{folder} has {_listed(folder)}") from error
     except OmegaConfBaseException as error:
         said = " ".join(str(error).split())
         raise ConfigError(f"{folder / name}.yaml: {said}", hint="check what its ${} refer to") from error
