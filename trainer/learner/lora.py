@@ -87,7 +87,7 @@ class Adapted(nn.Module):
 def merged(weight: Tensor, a: Tensor, b: Tensor, scale: float, *, transposed: bool = False) -> Tensor:
     """The weight with its adapter in it, in float32 at least.
 
-    Computed in float64 and rounded once: the same bits on every rank and device, whatever order they sum in.
+    Computed in float64, then rounded: whatever order a rank or device sums in hardly ever makes another bit of it.
     """
     left, right = (a.T, b.T) if transposed else (b, a)
     found = torch.empty_like(weight, dtype=torch.promote_types(weight.dtype, torch.float32))
