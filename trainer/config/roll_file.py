@@ -79,7 +79,7 @@ def _require_loadable(folder: Path, file: Path, seen: set[Path]) -> None:
         raise ConfigError(f"{file}: {why}", hint="give a file of ROLL, in YAML") from error
     for name in _defaults(said):
         base = folder if name.startswith("/") else file.parent
-        _require_loadable(folder, base / f"{name.lstrip('/')}.yaml", seen)
+        _require_loadable(folder, base / f"{name.lstrip('/').removesuffix('.yaml')}.yaml", seen)
 
 
 def _defaults(said: Any) -> Iterator[str]:
