@@ -8,7 +8,7 @@ import stat
 import sys
 from pathlib import Path
 
-from trainer.ray_token import ask_for_token
+from trainer.ray_token import ask_for_token, show_token
 
 # A cluster's head answers within milliseconds, across a slow network within seconds.
 CONNECT_S = 10.0
@@ -28,6 +28,12 @@ def prepare_own_cluster() -> None:
     # Were this process killed, Ray's agents would look for their cluster's head for a minute before they end. Less than
     # this, and a machine that is busy for some seconds ends the run.
     os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "20")
+
+
+def prepare_joining(address: str) -> None:
+    """The same of a cluster that runs. One that RAY_ADDRESS names is shown no token unasked, as by `ray.init()`."""
+    if address != os.environ.get("RAY_ADDRESS"):
+        show_token()
 
 
 def knock(address: str) -> None:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from trainer.address import prepare_own_cluster, running_cluster
+from trainer.address import prepare_joining, prepare_own_cluster, running_cluster
 from trainer.commands import Parser, outcome, output
 from trainer.config import DIALECTS, Resolved, check, print_config, print_lines, report_lines, resolve, warning_lines
 from trainer.config.schema import Config
@@ -68,8 +68,10 @@ def train(config: Config) -> int:
 
     Raises TrainerError. An end that is not the run's own fault says what the same command continues from.
     """
-    if running_cluster() is None:
+    if (address := running_cluster()) is None:
         prepare_own_cluster()
+    else:
+        prepare_joining(address)
     from trainer import whereabouts
     from trainer.launch import run_on_ray  # Ray and torch
     from trainer.leaving import Word

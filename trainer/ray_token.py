@@ -25,6 +25,15 @@ def ask_for_token() -> None:
         os.environ[TOKEN] = token
 
 
+def show_token() -> None:
+    """Lets this process show the user's token, if there is one, to the Ray that it joins; before Ray is imported.
+
+    A mode that the environment names is left as it is.
+    """
+    if _found():
+        os.environ.setdefault(MODE, "token")
+
+
 def token_file() -> Path:
     """Where Ray keeps the token of this user."""
     return Path.home() / ".ray" / "auth_token"

@@ -46,5 +46,8 @@ FILTERED = ("data.filter_overlong_prompts=True", "data.max_prompt_length=45")  #
 MODELS = ("actor_rollout_ref.model", "critic.model")
 EPOCHS = ("actor_rollout_ref.actor.ppo_epochs=2", "actor_rollout_ref.model.use_remove_padding=True", *FILTERED)
 GRPO, RLOO = ("algorithm.adv_estimator=grpo", SAMPLES), ("algorithm.adv_estimator=rloo", SAMPLES)
-LORA = tuple(f"{part}.{word}" for part in MODELS for word in ("lora_rank=8", "lora_alpha=32"))
+LORA = (
+    *(f"{part}.{word}" for part in MODELS for word in ("lora_rank=8", "lora_alpha=32")),
+    "trainer.max_rollout_drift=100",  # which may end a run before all is looked at
+)
 OWN_REWARD = ("custom_reward_function.path=tests/mutants/own_reward.py",)

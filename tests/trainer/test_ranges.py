@@ -68,7 +68,8 @@ def test_what_nobody_thought_of_is_two_lines(capsys: pytest.CaptureFixture[str])
 def test_its_traceback_is_there_for_who_asks_and_of_what_takes_long(
     given: dict[str, bool], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By Python's hook, which a debugger may have taken."""
+    """By Python's hook, which a debugger may have taken; and so may Ray or Typer, by another test of this process."""
+    monkeypatch.setattr("sys.excepthook", sys.__excepthook__)
     assert commands.outcome(broken, **given) == 1
     *trace, error, hint = capsys.readouterr().err.splitlines()
     assert trace[0].startswith("Traceback") and "in broken" in "\n".join(trace)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from trainer.address import prepare_joining
 from trainer.ray_token import ask_for_token, token_file
 
 
@@ -66,3 +67,31 @@ def test_without_a_home_that_can_be_written_only_this_run_knows_it(monkeypatch: 
     monkeypatch.setenv("HOME", str(home / "file"))
     ask_for_token()
     assert len(os.environ["RAY_AUTH_TOKEN"]) == 64
+
+
+JOINED = "10.0.0.5:6379"
+
+
+@pytest.mark.parametrize(
+    ("token", "named", "mode", "shown"),
+    [
+        ("mine", None, None, "token"),
+        ("", None, None, None),
+        ("mine", JOINED, None, None),
+        ("mine", "10.0.0.6:6379", None, "token"),
+        ("mine", None, "disabled", "disabled"),
+    ],
+    ids=["a token", "no token", "RAY_ADDRESS", "another RAY_ADDRESS", "a mode"],
+)
+def test_a_cluster_of_this_machine_is_shown_the_token_as_by_ray_itself(
+    token: str, named: str | None, mode: str | None, shown: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of `ray.init()` without an address; the run gives one, which it has found in the same place."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    for name, value in (("RAY_ADDRESS", named), ("RAY_AUTH_MODE", mode)):
+        if value is not None:
+            monkeypatch.setenv(name, value)
+    token_file().parent.mkdir()
+    token_file().write_text(token)
+    prepare_joining(JOINED)
+    assert os.environ.get("RAY_AUTH_MODE") == shown
