@@ -7,6 +7,7 @@ interruption, and output that cannot be written. A reader of stdout that has see
 from __future__ import annotations
 
 import argparse
+import bdb
 import io
 import math
 import os
@@ -83,6 +84,8 @@ def outcome(command: Callable[[], int], *, verbose: bool = False, long: bool = F
             forget_output()
         report_error(error)
         return error.exit_code
+    except bdb.BdbQuit:  # pdb waits for it: whatever ends otherwise it starts anew
+        raise
     except Exception as error:  # noqa: BLE001 - the last resort: nobody is to read a traceback to know what to do
         if verbose or long:
             sys.excepthook(type(error), error, error.__traceback__)  # as without us, for a debugger's hook

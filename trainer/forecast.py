@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from trainer.config.chosen import NOTHING_CHOSEN, Choice
+from trainer.config.lora import is_the_actor
 from trainer.config.schema import Config
 
 ENGINES = {"sglang": "SGLang", "vllm": "vLLM"}
@@ -41,6 +42,7 @@ def at_first_step(config: Config, chosen: Sequence[Choice]) -> str:
 
 def _compiled(config: Config, chosen: Sequence[Choice]) -> list[str]:
     compiled = [choice.role for choice in chosen if choice.plan.compiled]
-    if config.uses_reference and config.actor_rollout_ref.ref.fsdp_config.use_torch_compile is not False:
+    wanted = is_the_actor(config) or config.actor_rollout_ref.ref.fsdp_config.use_torch_compile is not False
+    if config.uses_reference and wanted:
         compiled[1:1] = ["reference"] * ("actor" in compiled)
     return compiled

@@ -28,7 +28,7 @@ from trainer.errors import CapsuleError
 from trainer.findings import STAGES, Finding
 from trainer.group import WorkerGroup
 from trainer.learner import checkpoint as checkpoints
-from trainer.learner.lora import is_factor
+from trainer.learner.lora import adapted, is_factor
 from trainer.learner.models import VALUE_HEAD_FILE
 from trainer.learner.offload import local
 from trainer.learner.scaling import LossScale
@@ -321,21 +321,25 @@ class Restaging:
         return self._pool.roles
 
     def _put_in_place(self, roles: Roles) -> None:
-        """What a model's folder does not hold: adapters, and a reference that is a model by itself."""
+        """What a model's folder does not hold: what trains in place of its weights, and a reference of its own."""
         for role in ("actor", "critic", "reference"):
-            model, tensors = getattr(roles, role), self._capsule.tensors(f"weights/{role}")
-            if isinstance(model, Unadapted):
-                continue  # it is the actor
-            given = {name: tensor for name, tensor in tensors if role == "reference" or is_factor(name)}
-            for name, parameter in model.module.named_parameters() if model is not None else ():
-                if name in given or is_factor(name):
-                    if name not in given or given[name].shape != parameter.shape:
-                        raise CapsuleError(
-                            f"the {role} of {self._capsule.path} does not fit its configuration: {name}",
-                            hint="give a complete step_N.capsule of this version",
-                        )
-                    local(parameter.detach()).copy_(given[name])
-            if role == "actor" and given:
+            model = getattr(roles, role)
+            if model is None or isinstance(model, Unadapted):
+                continue  # the last is the actor
+            places = {
+                name: parameter
+                for name, parameter in model.module.named_parameters()
+                if role == "reference" or (parameter.requires_grad and adapted(model.module))
+            }
+            given = {n: t for n, t in self._capsule.tensors(f"weights/{role}") if n in places} if places else {}
+            for name, parameter in places.items():
+                if name not in given or given[name].shape != parameter.shape:
+                    raise CapsuleError(
+                        f"the {role} of {self._capsule.path} does not fit its configuration: {name}",
+                        hint="give a complete step_N.capsule of this version",
+                    )
+                local(parameter.detach()).copy_(given[name])
+            if role == "actor" and places:
                 roles.sync_weights()
 
     def _extract(self) -> None:

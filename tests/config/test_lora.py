@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
@@ -96,9 +98,19 @@ def test_an_adapter_to_begin_with(adapter: Callable[..., str], tmp_path: Path) -
         found = problems(*words, f"{M}.lora_adapter_path={tmp_path}")
         assert found[f"{M}.lora_adapter_path"].endswith(said)
     odd = {"use_dora": True, "modules_to_save": ["lm_head"], "rank_pattern": {"x": 1}, "peft_type": "IA3"}
+    odd |= {"init_lora_weights": "pissa_niter_16", "alora_invocation_tokens": [3, 4], "layer_replication": [[0, 4]]}
     for name, value in odd.items():
         found = problems(f"{M}.lora_rank=8", f"{M}.lora_adapter_path={adapter(**{name: value})}")
         assert f"has {name}=" in found[f"{M}.lora_adapter_path"]
+    usual = {"init_lora_weights": "gaussian", "use_dora": False, "modules_to_save": None, "rank_pattern": {}}
+    assert problems(f"{M}.lora_rank=8", f"{M}.lora_adapter_path={adapter(**usual)}") == {}
+
+
+def test_a_pipe_in_the_place_of_an_adapter_is_not_waited_for(adapter: Callable[..., str]) -> None:
+    folder = Path(adapter())
+    (folder / "adapter_model.safetensors").unlink()
+    os.mkfifo(folder / "adapter_model.safetensors")
+    assert adapter_fault(str(folder), 8, 16) == ("is no adapter: it is not a file", ANY)
 
 
 @pytest.mark.parametrize("path", ["/nowhere/at/all", "~nobody-at-all/x", "x" * 5000, "a\0b"])
@@ -114,6 +126,9 @@ def test_what_has_no_effect_is_noted() -> None:
     words = (f"{M}.lora_rank=8", f"{A}.use_kl_loss=True", f"{ref}.param_offload=True")
     assert {each.key for each in lora_notes(config_of(*words))} == {f"{ref}.param_offload"}
     assert {each.key for each in lora_notes(config_of(*words[1:]))} == set()
+    logits = "actor_rollout_ref.ref.use_torch_compile"
+    assert {each.key for each in lora_notes(config_of(*words[:2], f"{logits}=False"))} == {logits}
+    assert {each.key for each in lora_notes(config_of(*words[:2], f"{A}.use_torch_compile=False"))} == set()
     bf16 = f"{A}.fsdp_config.dtype=bf16"  # which the reference follows
     assert {each.key for each in lora_notes(config_of(*words, bf16))} == {f"{ref}.param_offload"}
 

@@ -151,6 +151,11 @@ def test_what_is_not_there_is_refused(changed: Any, keys: dict[str, Any], key: s
     assert says in problem(changed("frozen_lake", **keys), key)
 
 
+def test_what_is_suggested_would_be_taken(changed: Any) -> None:
+    [found] = [each for each in changed("frozen_lake", sequence_length=1).problems if each.key == "sequence_length"]
+    assert (found.message, found.hint) == ("sequence_length=1 is not a whole number from 2", "such as 2")
+
+
 def test_roles_apart_get_their_ranks(changed: Any) -> None:
     found = changed(
         "frozen_lake",

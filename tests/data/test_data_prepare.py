@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import types
@@ -126,6 +127,12 @@ def test_a_folder_gives_both_splits(lines: Lines, tmp_path: Path) -> None:
 
     assert [path.name for path in written] == ["train.parquet", "test.parquet"]
     assert [pq.read_table(path).num_rows for path in written] == [2, 1]
+
+
+def test_a_pipe_in_a_folder_is_not_waited_for(lines: Lines, tmp_path: Path) -> None:
+    folder = lines("train.jsonl", GSM8K).parent
+    os.mkfifo(folder / "test.jsonl")
+    assert [path.name for path in prepare("gsm8k", [str(folder)], tmp_path / "out")] == ["train.parquet"]
 
 
 def test_split_chooses_from_a_folder(lines: Lines, tmp_path: Path) -> None:

@@ -82,6 +82,13 @@ def test_what_takes_long_is_told_before(of: Of) -> None:
     said = forecast.of_first_step(config, on_gpu)
     assert said is not None and "(actor, reference, critic)" in said and "a minute longer" in said
     assert forecast.at_first_step(config, on_gpu) == "first step, compiling layers"
+    adapters = of(
+        "algorithm.use_kl_in_reward=True",
+        "actor_rollout_ref.model.lora_rank=8",
+        "actor_rollout_ref.ref.fsdp_config.use_torch_compile=False",
+    )
+    said = forecast.of_first_step(adapters, choose(adapters, {}, Device(cuda=True, compiles=True)))
+    assert said is not None and "(actor, reference, critic)" in said  # the reference is the actor
     alone = choose(of(f"{CRITIC}.fsdp_config.use_torch_compile=False"), {}, Device(cuda=True, compiles=True))
     said = forecast.of_first_step(of(), alone)
     assert said is not None and "(actor)" in said

@@ -73,6 +73,7 @@ BAD_YAML = {
     "keys of any kind": "1: a\n? [b]\n: c",
     "no UTF-8": b"x: \xff",
     "a null byte": "x: \0",
+    "a reference that does not end": "x: ['${']",
 }
 
 
@@ -109,6 +110,17 @@ def test_a_file_of_roll(kind: str, place: str, tmp_path: Path) -> None:
     began = time.monotonic()
     code = main_agentic.main(["--config_path", str(tmp_path), "--config_name", "f", "--check"])
     assert code == 2 and time.monotonic() - began < SOON_S
+
+
+@pytest.mark.parametrize("named", ["sub/other@_here_", "sub/other.yaml@_here_", "/sub/other.yaml", "sub: other.yaml"])
+def test_defaults_are_looked_at_however_they_are_named(
+    named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "other.yaml").write_text(tower(5))
+    (tmp_path / "f.yaml").write_text(f"defaults:\n  - {named}\n")
+    assert main_agentic.main(["--config_path", str(tmp_path), "--config_name", "f", "--check"]) == 2
+    assert "other.yaml: its aliases stand for more than" in capsys.readouterr().err
 
 
 def test_a_file_of_roll_that_is_a_pipe(pipe: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.func import functional_call
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.pytorch_utils import Conv1D
 
 from tests.trainer.batches import random_ids, rollout_of, train_batch
@@ -362,6 +362,25 @@ def test_export_is_merged_and_has_the_adapter_beside(
     factors = {name: x for name, x in kept(model).items() if lora.is_factor(name)}
     assert {f"base_model.model.{name}" for name in factors} == given.keys()
     assert all(torch.equal(given[f"base_model.model.{name}"], x) for name, x in factors.items())
+
+
+@pytest.fixture
+def both_ways(models: Path, tmp_path: Path) -> Path:
+    """A GPT-2 whose output layer has a weight of its own, [out, in] where those of its layers are [in, out]."""
+    config = AutoConfig.from_pretrained(models / "gpt2", tie_word_embeddings=False)
+    torch.manual_seed(4)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "both-ways")
+    return tmp_path / "both-ways"
+
+
+@pytest.mark.parametrize("targets", [("all-linear", "lm_head"), ("lm_head",)])
+def test_weights_that_are_kept_both_ways_are_merged(
+    make: Make, both_ways: Path, tmp_path: Path, targets: tuple[str, ...]
+) -> None:
+    model = moved(make(folder=both_ways, adapters=dataclasses.replace(RANK_2, targets=targets)))
+    checkpoint.save(model, tmp_path / "actor")
+    tensors, sent = checkpoint.read_model(tmp_path / "actor"), dict(model.full_tensors())
+    assert tensors.keys() == sent.keys() and all(torch.equal(tensors[name], x) for name, x in sent.items())
 
 
 @pytest.mark.parametrize("architecture", ["qwen2", "gpt2"])

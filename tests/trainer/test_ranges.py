@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import bdb
 import math
+import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -75,3 +78,34 @@ def test_its_traceback_is_there_for_who_asks_and_of_what_takes_long(
     monkeypatch.setattr("sys.excepthook", lambda kind, *_rest: seen.append(kind))
     commands.outcome(broken, **given)
     assert seen == [KeyError]
+
+
+def test_who_leaves_a_debugger_has_left() -> None:
+    def left() -> int:
+        raise bdb.BdbQuit
+
+    with pytest.raises(bdb.BdbQuit):
+        commands.outcome(left, long=True)
+
+
+PROGRAM = """
+import sys
+from trainer.commands import outcome
+
+def command():
+    print("here")  # a breakpoint
+    return 0
+
+sys.exit(outcome(command))
+"""
+
+
+def test_pdb_ends_where_it_is_left_and_does_not_start_the_program_anew(tmp_path: Path) -> None:
+    """As `python -m pdb -m trainer.main_ppo`; pdb begins anew whatever has ended by itself."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    line = PROGRAM[: PROGRAM.index("# a breakpoint")].count("\n") + 1
+    words = [sys.executable, "-m", "pdb", "-c", f"b {line}", "-c", "c", str(program)]
+    done = subprocess.run(words, input="q\nq\n", capture_output=True, text=True, timeout=120)
+    assert "print(" in done.stdout, done.stdout
+    assert "exited via" not in done.stdout and "internal error" not in done.stderr, done.stdout + done.stderr

@@ -128,6 +128,21 @@ def test_adapters_are_in_it_and_the_reference_is_the_actor_without_them(words: W
     assert max(each.difference or 0.0 for each in found) == 0.0, "\n".join(table(found))
 
 
+def test_a_value_head_beside_adapters_keeps_its_digits(words: Words, tmp_path: Path) -> None:
+    """It trains in float32 where the weights are in bf16, which a model's folder is read in."""
+    critic = ("critic.model.lora_rank=2", "critic.model.fsdp_config.model_dtype=bf16")
+    run(words, *RUN, *critic, f"trainer.capsule_dir={tmp_path}")
+    path = tmp_path / f"step_{STEPS}.capsule"
+    with closing(Capsule(path)) as capsule:
+        kept = dict(capsule.tensors("weights/critic"))
+    head, weights = kept["value_head.weight"], kept["backbone.layers.0.self_attn.q_proj.weight"]
+    assert (head.dtype, weights.dtype) == (torch.float32, torch.bfloat16)
+    assert not torch.equal(head, head.bfloat16().float())
+    found = findings(path)
+    assert {each.verdict for each in found} == {"same"}, "\n".join(table(found))
+    assert max(each.difference or 0.0 for each in found) == 0.0, "\n".join(table(found))
+
+
 # -------------------------------------------------------------------------------------------- what has changed is named
 
 

@@ -8,23 +8,25 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from trainer.config.model_folder import Unreadable, read_object
+from trainer.config.model_folder import Unreadable, file_size, read_object
 from trainer.config.problems import Note, Problem
 from trainer.config.schema import Config, CriticModelConfig, ModelConfig, RefFsdpConfig
 from trainer.teams import ranks_of
 
 ALL_LINEAR = "all-linear"
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-_ACTOR, _CRITIC, _REF = "actor_rollout_ref.model", "critic.model", "actor_rollout_ref.ref.fsdp_config"
+_ACTOR, _CRITIC, _REF = "actor_rollout_ref.model", "critic.model", "actor_rollout_ref.ref"
+_OFF: tuple[Any, ...] = (None, False, [], {})
 # Of an adapter's configuration: what changes it into another kind of adapter, unless it has one of these values.
 _PLAIN: dict[str, tuple[Any, ...]] = {
     "peft_type": ("LORA",),
-    "use_dora": (None, False),
-    "use_rslora": (None, False),
     "bias": (None, "none"),
-    "modules_to_save": (None, []),
-    "rank_pattern": (None, {}),
-    "alpha_pattern": (None, {}),
+    # Others, as pissa and olora, take a part out of the weights that the adapter is added to, or train another way.
+    "init_lora_weights": (None, True, False, "gaussian", "eva", "orthogonal"),
+    **dict.fromkeys(("use_dora", "use_rslora", "use_qalora", "use_bdlora", "lora_bias", "layer_replication"), _OFF),
+    **dict.fromkeys(("modules_to_save", "target_parameters", "trainable_token_indices"), _OFF),
+    **dict.fromkeys(("rank_pattern", "alpha_pattern", "alora_invocation_tokens"), _OFF),
+    **dict.fromkeys(("arrow_config", "kasa_config", "velora_config", "monteclora_config"), _OFF),
 }
 
 
@@ -77,7 +79,7 @@ def adapter_fault(path: str, rank: int, alpha: float) -> tuple[str, str] | None:
     try:
         folder = Path(path).expanduser()
         found = read_object(folder / CONFIG)
-        (folder / WEIGHTS).stat()
+        file_size(folder / WEIGHTS)
     except Unreadable as error:
         return f"has an {CONFIG} that cannot be read: {error}", layout
     except (OSError, ValueError, RuntimeError) as error:  # the last of a home of nobody
@@ -100,13 +102,19 @@ def lora_notes(config: Config) -> Iterator[Note]:
             used = section == _ACTOR or config.uses_critic
             if used and not model.lora_rank and getattr(model, name) != getattr(plain, name):
                 yield Note("inert", f"{section}.{name}", f"{section}.{name} has no effect: {section}.lora_rank is 0")
-    settings, plain_ref = config.actor_rollout_ref.ref.fsdp_config, RefFsdpConfig()
-    followed = config.actor_rollout_ref.actor.fsdp_config.dtype
-    for each in fields(settings) if is_the_actor(config) else ():
-        value = getattr(settings, each.name)
-        if value != (followed if each.name == "dtype" else getattr(plain_ref, each.name)):
-            key = f"{_REF}.{each.name}"
-            yield Note("inert", key, f"{key} has no effect: the reference is the actor without its adapters")
+    for key in _of_the_reference(config) if is_the_actor(config) else ():
+        yield Note("inert", key, f"{key} has no effect: the reference is the actor without its adapters")
+
+
+def _of_the_reference(config: Config) -> Iterator[str]:
+    """The keys that were given for a model of its own."""
+    actor, ref, plain = config.actor_rollout_ref.actor, config.actor_rollout_ref.ref, RefFsdpConfig()
+    for each in fields(plain):
+        value = getattr(ref.fsdp_config, each.name)
+        if value != (actor.fsdp_config.dtype if each.name == "dtype" else getattr(plain, each.name)):
+            yield f"{_REF}.fsdp_config.{each.name}"
+    if ref.use_torch_compile != actor.use_torch_compile:
+        yield f"{_REF}.use_torch_compile"
 
 
 def is_the_actor(config: Config) -> bool:

@@ -79,7 +79,8 @@ class Told:
             return found
         if all(each.key != key for each in self.problems):
             kind = f"{_KINDS[type(default)]}{'' if least is None else f' from {least}'}"
-            self.problem(key, f"{key}={format_value(value):.80} is not {kind}", f"such as {format_value(default)}")
+            such = default if least is None else max(default, least)
+            self.problem(key, f"{key}={format_value(value):.80} is not {kind}", f"such as {format_value(such)}")
         return default
 
     def set(self, ours: str, value: Any, key: str, why: str = "") -> None:

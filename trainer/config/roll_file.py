@@ -47,9 +47,10 @@ def read(path: str, name: str) -> RollFile:
         raw = OmegaConf.to_container(found)
         values = OmegaConf.to_container(found, resolve=True)
     except HydraException as error:
+        said = str(error) or str(error.__cause__ or error.__context__ or type(error).__name__)
+        first = said.partition("\n")[0]
         hint = f"{folder} has {_listed(folder)}" if str(error) else "check what its ${} refer to"  # as its cause says
-        said = next(iter((str(error) or str(error.__cause__)).splitlines()), type(error).__name__)
-        raise ConfigError(f"{folder / name}.yaml: {said}", hint=hint) from error
+        raise ConfigError(f"{folder / name}.yaml: {first}", hint=hint) from error
     except OmegaConfBaseException as error:
         said = " ".join(str(error).split())
         raise ConfigError(f"{folder / name}.yaml: {said}", hint="check what its ${} refer to") from error
@@ -79,7 +80,7 @@ def _require_loadable(folder: Path, file: Path, seen: set[Path]) -> None:
         raise ConfigError(f"{file}: {why}", hint="give a file of ROLL, in YAML") from error
     for name in _defaults(said):
         base = folder if name.startswith("/") else file.parent
-        _require_loadable(folder, base / f"{name.lstrip('/')}.yaml", seen)
+        _require_loadable(folder, base / f"{name.lstrip('/').removesuffix('.yaml')}.yaml", seen)
 
 
 def _defaults(said: Any) -> Iterator[str]:

@@ -51,7 +51,7 @@ def _find(text: str, recipe: Recipe, split: str | None) -> list[Source]:
 
 
 def _folder(folder: Path, split: str | None) -> list[Source]:
-    files = sorted(folder.glob("*.jsonl"))
+    files = sorted(file for file in folder.glob("*.jsonl") if file.is_file())  # a pipe would be waited for
     if split is not None:
         files = [file for file in files if split_of(file.name) in (split, None)]
     if not files:

@@ -23,7 +23,7 @@ from trainer.learner.protocol import TrainedLearner
 from trainer.learner.scaling import LossScale
 from trainer.learner.tensor_files import save_tensors
 
-ADAPTERS = "lora"  # [scale, whether weights are transposed] of a model that has adapters
+ADAPTERS = "lora"  # [scale, whether the layers' weights are transposed] of a model that has adapters
 FULL_DISK_BYTES = 2**20  # what no shard fits into; a failed write may leave a little less than it asked for
 
 
@@ -118,8 +118,8 @@ def _adapters_tensor(trained: Trained) -> torch.Tensor | None:
     adapted = lora.adapted(trained.module)
     if not adapted:
         return None
-    first = next(iter(adapted.values()))
-    return torch.tensor([first.lora_scale, float(first.transposed)], dtype=torch.float64)
+    scale, transposed = next(iter(adapted.values())).lora_scale, any(each.transposed for each in adapted.values())
+    return torch.tensor([scale, float(transposed)], dtype=torch.float64)
 
 
 def _require_same_adapters(trained: Trained, ours: torch.Tensor | None, folder: Path) -> None:

@@ -87,7 +87,7 @@ class Adapted(nn.Module):
 def merged(weight: Tensor, a: Tensor, b: Tensor, scale: float, *, transposed: bool = False) -> Tensor:
     """The weight with its adapter in it, in float32 at least.
 
-    Computed in float64 and rounded once: the same bits on every rank and device, whatever order they sum in.
+    Computed in float64, then rounded: whatever order a rank or device sums in hardly ever makes another bit of it.
     """
     left, right = (a.T, b.T) if transposed else (b, a)
     found = torch.empty_like(weight, dtype=torch.promote_types(weight.dtype, torch.float32))
@@ -202,13 +202,18 @@ def without(module: nn.Module) -> Iterator[None]:
 
 
 def folded(tensors: Mapping[str, Tensor], scale: float, *, transposed: bool) -> dict[str, Tensor]:
-    """The whole tensors of an adapted model as those of a plain one, in the precision of its weights."""
+    """The whole tensors of an adapted model as those of a plain one, in the precision of its weights.
+
+    `transposed` says how square ones are kept; of others the shape does: GPT-2's output layer is not as its layers are.
+    """
     found = {}
     for name, tensor in tensors.items():
         stem = name.removesuffix(".weight")
         if f"{stem}{A}" in tensors:
-            both = tensors[f"{stem}{A}"], tensors[f"{stem}{B}"]
-            tensor = merged(tensor, *both, scale, transposed=transposed).to(tensor.dtype)
+            a, b = tensors[f"{stem}{A}"], tensors[f"{stem}{B}"]
+            square = tensor.shape[0] == tensor.shape[1]
+            turned = transposed if square else tensor.shape == (a.shape[1], b.shape[0])
+            tensor = merged(tensor, a, b, scale, transposed=turned).to(tensor.dtype)
         if not is_factor(name):
             found[name] = tensor
     return found
