@@ -126,7 +126,7 @@ def _of_unread(message: str) -> Brief | None:
     file, line, function = _place("\n".join(lines[:at]), sections[-1]["who"])
     kind = found["type"].rpartition(".")[2]
     told = " ".join([found["message"] or "", *lines[at + 1 :]]).strip()
-    shown = f"{kind} cannot be unpickled, and Ray shows this in its place: {told}"
+    shown = f"in place of {kind}, which cannot be unpickled{f': {told}' if told else ''}"
     return Brief("UnserializableException", shown, file, line, function, kind)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -62,15 +63,19 @@ def page(left: Left, found: FirstError, cwd: str | None = None) -> Text:
         lines += [Text(), Text("the job succeeded because its driver exited without an error", "dim")]
     lines += _doubts(left, found, found.cause) if heading == "first error" else ()
     for other in found.others[:OTHERS]:
-        lines += [Text(), *_cause(left, other, _how_near(found.cause, other), cwd)]
+        is_known = _is_in_place_of(other, found.cause) and any(
+            each.get("remade") for each in _snapshots(left, found.cause)
+        )
+        lines += [Text(), *_cause(left, other, _how_near(found.cause, other), cwd, but=("remade",) if is_known else ())]
     if more := found.others[OTHERS:]:
         lines += [Text(), Text(f"and {count(len(more), 'more error')} at the same time: see --json", style="dim")]
     if found.ended is not None:
         heading = "later, in its driver" if left.job.status == "SUCCEEDED" else "its driver failed by"
         lines += [Text(), *_cause(left, found.ended, heading, cwd)]
     lines += [*_followed(found.followed, others=bool(found.others or found.ended)), *_logged(found, cwd)]
-    if caught := list(_swallowed(left, cwd)):
-        lines += [Text(), Text(swallowed_heading(swallowed(left.caught))), *caught]
+    rows = [each for each in swallowed(left.caught, cwd) if not _is_told_of(each, left, found.cause, cwd)]
+    if rows:
+        lines += [Text(), Text(swallowed_heading(rows)), *_swallowed(rows)]
     if given := warned(left.files):
         lines += [
             Text(),
@@ -84,8 +89,8 @@ def _without_error(left: Left, head: str, cwd: str | None) -> Iterator[Text]:
     """What it was warned of, and what it caught itself: that may be the error that was not found."""
     from rich.text import Text
 
-    given, caught = warned(left.files), list(_swallowed(left, cwd))
-    itself = swallowed_heading(swallowed(left.caught))
+    given, rows = warned(left.files), swallowed(left.caught, cwd)
+    itself, caught = swallowed_heading(rows), list(_swallowed(rows))
     told = warnings_heading(given) if given else itself if caught else ""
     yield Text(f"no error was found in {head}{f', but {told}' if told else ''}", style="bold")
     yield from (Text(f"  {line}", "dim") for line in warning_lines(given, cwd))
@@ -96,15 +101,23 @@ def _without_error(left: Left, head: str, cwd: str | None) -> Iterator[Text]:
         yield Text(UNCOUNTED, "dim")
 
 
-def _swallowed(left: Left, cwd: str | None) -> Iterator[Text]:
+def _swallowed(rows: Sequence[Row]) -> Iterator[Text]:
     """The lines of the program's own that raised what was swallowed, the most frequent first."""
     from rich.text import Text
 
-    found = swallowed(left.caught, cwd)
-    for row in found[:SWALLOWED]:
+    for row in rows[:SWALLOWED]:
         yield Text(f"  {redact.text(swallowed_line(row))}", "dim")
-    if len(found) > SWALLOWED:
-        yield Text(f"  and {count(len(found) - SWALLOWED, 'other line')}: see --json", "dim")
+    if len(rows) > SWALLOWED:
+        yield Text(f"  and {count(len(rows) - SWALLOWED, 'other line')}: see --json", "dim")
+
+
+def _is_told_of(row: Row, left: Left, cause: Problem, cwd: str | None) -> bool:
+    """Whether the first error says itself how many others failed likewise at its line."""
+    at = cause.at
+    if not row.is_kept or at is None or row.at != f"{short_path(at.file, cwd)}:{at.line}":
+        return False
+    likewise = f"likewise at {os.path.basename(at.file)}:{at.line} in "
+    return any(likewise in line for line in _clues(left, cause))
 
 
 def _doubts(left: Left, found: FirstError, cause: Problem) -> Iterator[Text]:
@@ -245,7 +258,8 @@ def _told(problem: Problem) -> Problem:
     return replace(problem, events=tuple(replace(e, raised=r) for e, r in zip(problem.events, said, strict=True)))
 
 
-def _cause(left: Left, problem: Problem, heading: str, cwd: str | None) -> list[Text]:
+def _cause(left: Left, problem: Problem, heading: str, cwd: str | None, but: tuple[str, ...] = ()) -> list[Text]:
+    """`but`: the clues of which another error tells."""
     from rich.text import Text
 
     best = problem.best
@@ -269,7 +283,7 @@ def _cause(left: Left, problem: Problem, heading: str, cwd: str | None) -> list[
         Text(f"    {short_path(each.file, cwd)}:{each.line} in {each.function}", style="dim") for each in shown[1:]
     ]
     known = _known(left, problem)
-    lines += [Text(f"  {line}", style=CAUTION) for line in _clues(left, problem)]
+    lines += [Text(f"  {line}", style=CAUTION) for line in _clues(left, problem, but)]
     lines += [Text(f"  {line}", style="dim") for line in known]
     seen = _briefly(_seen(problem))
     more = f" and {len(seen) - SEEN} more" if len(seen) > SEEN else ""
@@ -293,9 +307,9 @@ def _known(left: Left, problem: Problem) -> list[str]:
     return [redact.text(line) for each in mine for line in told_of(each, left.crashes)]
 
 
-def _clues(left: Left, problem: Problem) -> list[str]:
+def _clues(left: Left, problem: Problem, but: tuple[str, ...] = ()) -> list[str]:
     """What a snapshot says beside its frames."""
-    mine = _snapshots(left, problem)
+    mine = [{**each, **dict.fromkeys(but)} for each in _snapshots(left, problem)]
     first = next((each for each in mine if each.get("again")), None)  # what each try had done differs in numbers alone
     once = [each if each is first else {**each, "again": ""} for each in mine]
     return list(dict.fromkeys(redact.text(line) for each in once for line in clues_of(each)))
