@@ -141,7 +141,7 @@ def _resized(failure: Failure) -> str:
 
 
 def _failed(failure: Failure) -> list[str]:
-    return [] if failure.light else bygone.said(bygone.found(failure.errors))
+    return [] if failure.light else bygone.said(bygone.found(failure.errors), failure.errors)
 
 
 def _unasked(failure: Failure) -> list[str]:
