@@ -18,6 +18,7 @@ from . import calls_made
 from .core import asking
 from .expressions import nodes_of, tree_of
 from .imports import on_import
+from .passing import unframed
 
 WAIT_SECONDS = 0.15  # what ends in this time is not told of
 LOOK_SECONDS = 0.01
@@ -67,7 +68,11 @@ def _noting(original: Callable[..., Any]) -> Callable[..., Any]:
             _cancelled[first.binary()[: calls_made.TASK_BYTES]] = None
             if len(_cancelled) > MOST_CANCELLED:
                 _cancelled.pop(next(iter(_cancelled)), None)
-        return original(*arguments, **options)
+        try:
+            return original(*arguments, **options)
+        except BaseException as error:
+            unframed(error)
+            raise
 
     setattr(cancel, _MARK, True)
     return cancel

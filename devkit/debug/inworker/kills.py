@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from .passing import unframed
 from .stacks import users_lines
 
 MOST = 20  # that are told, the last ones
@@ -39,7 +40,11 @@ def _watched(original: Callable[..., Any], on_new: Callable[[], object]) -> Call
         if (name := _id_of(actor)) and (site := next(users_lines(sys._getframe(1)), None)):
             _noted.append({"actor": name, **site})
             on_new()
-        return original(actor, *arguments, **options)
+        try:
+            return original(actor, *arguments, **options)
+        except BaseException as error:
+            unframed(error)
+            raise
 
     setattr(kill, _MARK, True)
     return kill
