@@ -12,6 +12,7 @@ from typing import Any
 from . import (
     bygone,
     calls_made,
+    cancels,
     changed,
     dropped,
     kept_waiting,
@@ -132,6 +133,15 @@ def _changed(failure: Failure) -> list[str]:
     return [] if failure.light else changed.said(failure.errors)
 
 
+def _cancelled(failure: Failure) -> list[str]:
+    return [] if failure.light else cancels.said(failure.errors)
+
+
+def _cancels(failure: Failure) -> list[str]:
+    """The tasks of which this process does not know who has cancelled them."""
+    return [] if failure.light else [each for each in cancels.tasks(failure.errors) if cancels.site(each) is None]
+
+
 def _dropped(failure: Failure) -> list[str]:
     return [] if failure.light else dropped.said(failure.errors)
 
@@ -167,6 +177,8 @@ CLUES: tuple[tuple[str, Callable[[Failure], Any]], ...] = (
     ("misfits", _misfits),
     ("changed", _changed),
     ("resized", _resized),
+    ("cancelled", _cancelled),
+    ("cancels", _cancels),
     ("dropped", _dropped),
     ("unasked", _unasked),
 )

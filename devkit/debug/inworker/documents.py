@@ -234,6 +234,7 @@ class CrashDetails(TypedDict):
     again: NotRequired[str]  # that Ray tries the call again, and what stays done
     anew: NotRequired[str]  # that Ray has started the actor anew, and what is gone
     unasked: NotRequired[list[str]]  # errors in its process for whose results nobody had asked
+    cancelled: NotRequired[list[str]]  # where a task was cancelled, and the handler that does not catch that
     dropped: NotRequired[list[str]]  # each `finally` of the failing code that drops what is raised
     remote: NotRequired[str]  # where another process raised it, which passed it on through a pool
     hidden: NotRequired[str]  # the exception that `raise ... from None` leaves out

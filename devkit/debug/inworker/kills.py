@@ -109,9 +109,16 @@ def reason(killer: Document, site: Document) -> str:
     return f"it{_by(killer, site)}"
 
 
+def who(killer: Document) -> str:
+    """
+    >>> who({"role": "driver", "pid": 3}), who({"role": "Watchdog", "pid": 7})
+    ('the driver', 'Watchdog pid 7')
+    """
+    return "the driver" if killer["role"] == "driver" else f"{killer['role']} pid {killer['pid']}"
+
+
 def _by(killer: Document, site: Document) -> str:
-    by = "the driver" if killer["role"] == "driver" else f"{killer['role']} pid {killer['pid']}"
-    return f"{_BY}{by} called at {site['file']}:{site['line']} in {site['function']}"
+    return f"{_BY}{who(killer)} called at {site['file']}:{site['line']} in {site['function']}"
 
 
 def is_told(message: str) -> bool:
