@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from devkit.debug.briefly import is_unpickled
-from devkit.debug.caught_view import Row, swallowed, swallowed_heading, swallowed_line
+from devkit.debug.caught_view import Row, swallowed, swallowed_heading
 from devkit.debug.clue_lines import clues_of
 from devkit.debug.crash_page import told_of
 from devkit.debug.crash_table import left_for
@@ -20,13 +20,14 @@ from devkit.debug.inworker.words import BY_SIGTERM
 from devkit.debug.naming import count, is_library, label, short_path, short_places
 from devkit.debug.stack_groups import trim
 from devkit.logs import redact
+from devkit.logs.beside import swallowed_lines, warning_lines, warnings_heading
 from devkit.logs.collect import Left, title
 from devkit.logs.events import SIGNALS
 from devkit.logs.order import AGAIN, LATER, SAME, UNTIMED, WITHIN, FirstError, Followed, Problem, called
 from devkit.logs.order import CAUGHT as OUTLIVED
 from devkit.logs.parse import own_frame
 from devkit.logs.records import ErrorCause, FirstErrorDocument, SwallowedError
-from devkit.logs.warned import OURS, Warned, explained, warned
+from devkit.logs.warned import warned
 from devkit.palette import CAUTION
 
 if TYPE_CHECKING:
@@ -44,8 +45,6 @@ QUOTED = 100  # characters of one error in another
 PLAINLY = (SAME, LATER, UNTIMED, AGAIN, WITHIN, OUTLIVED)  # how an error is to the cause, other than its consequence
 CAUGHT = "errors that a program catches itself leave no crash: devkit run --count-caught counts them"
 UNCOUNTED = "what the program caught in an except clause was not counted: devkit run --count-caught counts it"
-SWALLOWED = 5  # lines
-WARNINGS = 3  # that are shown
 
 
 def page(left: Left, found: FirstError, cwd: str | None = None) -> Text:
@@ -102,13 +101,9 @@ def _without_error(left: Left, head: str, cwd: str | None) -> Iterator[Text]:
 
 
 def _swallowed(rows: Sequence[Row]) -> Iterator[Text]:
-    """The lines of the program's own that raised what was swallowed, the most frequent first."""
     from rich.text import Text
 
-    for row in rows[:SWALLOWED]:
-        yield Text(f"  {redact.text(swallowed_line(row))}", "dim")
-    if len(rows) > SWALLOWED:
-        yield Text(f"  and {count(len(rows) - SWALLOWED, 'other line')}: see --json", "dim")
+    yield from (Text(f"  {line}", "dim") for line in swallowed_lines(rows))
 
 
 def _is_told_of(row: Row, left: Left, cause: Problem, cwd: str | None) -> bool:
@@ -211,28 +206,6 @@ def _warned_heading(cause: Problem) -> str:
     """With the way from a number that is none to where it may come from, as weights go from one process to others."""
     is_of_numbers = _NO_NUMBER.search(cause.best.raised.message) is not None
     return f"warned in this job{', where what is not a number may come from' if is_of_numbers else ''}:"
-
-
-def warnings_heading(given: Sequence[Warned]) -> str:
-    return "this was warned of:" if len(given) == 1 else "these warnings:"
-
-
-def warning_lines(given: Sequence[Warned], cwd: str | None) -> Iterator[str]:
-    """One line each: it may say where the first number went wrong. At last how many there are beside those."""
-    for each in given[:WARNINGS]:
-        more = f" and {len(each.roles) - 1} more" if len(each.roles) > 1 else ""
-        said = redact.text(each.said)
-        if not each.kind:
-            yield said
-            continue
-        said = f"{each.kind}: {said}"
-        told = said if each.kind == OURS else _short(said)
-        who = f" ({each.roles[0]}{more})" if each.roles else ""
-        yield f"{short_path(each.file, cwd)}:{each.line}  {told}{who}"
-        if why := explained(each.said):
-            yield f"  {why}"
-    if len(given) > WARNINGS:
-        yield f"and {len(given) - WARNINGS} more, which are in its output"
 
 
 def _is_end_alone(problem: Problem) -> bool:
