@@ -19,6 +19,7 @@ from . import (
     leftovers,
     masked,
     misfits,
+    other_loops,
     ownership,
     resized,
     unasked,
@@ -129,6 +130,10 @@ def _misfits(failure: Failure) -> list[str]:
     return list(dict.fromkeys(line for each in errors for line in misfits.said(each)))[: misfits.MOST]
 
 
+def _loops(failure: Failure) -> list[str]:
+    return [] if failure.light else list(other_loops.said(failure.errors))
+
+
 def _changed(failure: Failure) -> list[str]:
     return [] if failure.light else changed.said(failure.errors)
 
@@ -175,6 +180,7 @@ CLUES: tuple[tuple[str, Callable[[Failure], Any]], ...] = (
     ("late", _late),
     ("awaits", _awaits),
     ("misfits", _misfits),
+    ("loops", _loops),
     ("changed", _changed),
     ("resized", _resized),
     ("cancelled", _cancelled),

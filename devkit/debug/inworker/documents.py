@@ -240,6 +240,7 @@ class CrashDetails(TypedDict):
     hidden: NotRequired[str]  # the exception that `raise ... from None` leaves out
     late: NotRequired[str]  # that it may have failed before its line
     misfits: NotRequired[list[str]]  # the key, index, ids, array or file that did not fit
+    loops: NotRequired[list[str]]  # the lock or queue of asyncio that belongs to another event loop
     changed: NotRequired[list[str]]  # variables that may have been written to after the error
     remade: NotRequired[str]  # why an exception of a task could not be unpickled
     way: NotRequired[str]  # to what could not be pickled, from what was to be sent

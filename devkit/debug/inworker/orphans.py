@@ -7,8 +7,9 @@ import re
 from itertools import groupby
 from typing import Any
 
+from .named import ALL_GONE
+
 _OWNERS_END = re.compile(r"owner has died\. Owner Id: (?P<owner>[0-9a-f]+)")
-_ALL_GONE = "all references to the actor were removed"  # in Ray's words
 SHOWN = 3  # owners
 
 Document = dict[str, Any]
@@ -56,7 +57,7 @@ def _key(one: Document) -> tuple[str, str]:
     name = str(one["class"]).rpartition(".")[2] or "an actor"
     if not owner:
         return "", name
-    gone = ", to which nothing referred any more" if _ALL_GONE in str(owner["why"]) else ""
+    gone = ", to which nothing referred any more" if ALL_GONE in str(owner["why"]) else ""
     if site := owner.get("killed"):
         at = f"{os.path.basename(site['file'])}:{site['line']} in {site['function']}"
         gone = f", which {site['by']} killed by ray.kill at {at}"
