@@ -43,8 +43,8 @@ def test_a_semaphore_of_a_loop_that_has_closed_is_named_with_its_place() -> None
     made = next(at for at, line in enumerate(LINES, 1) if line.endswith("# @made"))
     [line] = told(lambda: asyncio.run(both(state)))
     assert line == (
-        "`state.slots`, an asyncio.Semaphore, was first waited for in another event loop, which has closed by now: each "
-        f"asyncio.run has a loop of its own; it is made at test_other_loops.py:{made} in State.__init__"
+        "`state.slots`, an asyncio.Semaphore, was first waited for in another event loop, which has closed by now: "
+        f"each asyncio.run has a loop of its own; it is made at test_other_loops.py:{made} in State.__init__"
     )
 
 
