@@ -38,7 +38,7 @@ def clues_of(document: Mapping[str, Any]) -> Iterator[str]:
     if document.get("masked"):
         yield short_places(str(document["masked"]))
     yield from (str(document[name]) for name in ("remote", "hidden", "late", "resized") if document.get(name))
-    for name in ("cancelled", "unasked", "dropped", "changed", "orphans"):
+    for name in ("cancelled", "unasked", "dropped", "changed", "earlier", "orphans"):
         yield from map(str, document.get(name) or ())
     if document.get("relative"):
         yield workdirs.said(document["relative"])

@@ -15,6 +15,7 @@ from . import (
     cancels,
     changed,
     dropped,
+    earlier,
     kept_waiting,
     leftovers,
     masked,
@@ -134,6 +135,10 @@ def _loops(failure: Failure) -> list[str]:
     return [] if failure.light else list(other_loops.said(failure.errors))
 
 
+def _earlier(failure: Failure) -> list[str]:
+    return [] if failure.light else earlier.said(failure.error)
+
+
 def _changed(failure: Failure) -> list[str]:
     return [] if failure.light else changed.said(failure.errors)
 
@@ -182,6 +187,7 @@ CLUES: tuple[tuple[str, Callable[[Failure], Any]], ...] = (
     ("misfits", _misfits),
     ("loops", _loops),
     ("changed", _changed),
+    ("earlier", _earlier),
     ("resized", _resized),
     ("cancelled", _cancelled),
     ("cancels", _cancels),

@@ -242,6 +242,7 @@ class CrashDetails(TypedDict):
     misfits: NotRequired[list[str]]  # the key, index, ids, array or file that did not fit
     loops: NotRequired[list[str]]  # the lock or queue of asyncio that belongs to another event loop
     changed: NotRequired[list[str]]  # variables that may have been written to after the error
+    earlier: NotRequired[list[str]]  # variables that are of an earlier round of a loop
     remade: NotRequired[str]  # why an exception of a task could not be unpickled
     way: NotRequired[str]  # to what could not be pickled, from what was to be sent
     modules: NotRequired[dict[str, dict[str, str]]]  # of the program, in which it failed: the file and its digest
