@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from devkit import patience
-from devkit.debug import gcs, hub_file, launched, processes, runs, state
+from devkit.debug import gcs, hub_file, kept, launched, processes, runs, state
 from devkit.debug.dashboard import Dashboard
 from devkit.debug.gcs import GcsAddress
 from devkit.debug.gcs_tables import GcsTables
@@ -303,10 +303,8 @@ def _local(environ: Mapping[str, str]) -> tuple[GcsAddress, str]:
     others = "" if named or noted_address(file.parent) is None else f": {file} is another user's"
     if plain := runs.without_ray():
         command = scrub(shlex.join(plain[0].command))
-        raise UnreachableError(f"no Ray cluster found: `{command}` under devkit run has started none", hint=PLAIN_HINT)
-    from devkit.debug import kept
-
-    raise UnreachableError(f"no Ray cluster found{stale or others}", hint=kept.over() or START_HINT)
+        raise UnreachableError(f"{kept.NO_CLUSTER}: `{command}` under devkit run has started none", hint=PLAIN_HINT)
+    raise UnreachableError(f"{kept.NO_CLUSTER}{stale or others}", hint=kept.over() or START_HINT)
 
 
 def _own_address(file: Path) -> GcsAddress | None:

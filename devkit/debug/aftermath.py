@@ -15,6 +15,7 @@ from devkit.debug.inworker.records import Breakpoint
 from devkit.errors import DevkitError, UnreachableError, UsageError
 
 ASK_SECONDS = 3.0
+SWALLOWED = 3  # lines
 NO_RAY_HINT = "devkit run debugs programs that call ray.init, and their workers; other programs run as they are"
 NOT_WATCHED = "devkit: the program has not called ray.init yet: --hang-timeout watches it from there on"
 NAMES_A_CLUSTER = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
@@ -64,6 +65,24 @@ def tell_caught(workers: Sequence[Mapping[str, Any]]) -> None:
     told = [f"{head}: at least {line}" for head, rows in parted for line in caught_view.lines(rows, None)]
     for line in told or [f"{caught_view.CAUGHT}: {NONE_CAUGHT}"]:
         console.talk().print(f"devkit: {line}", soft_wrap=True, markup=False, highlight=False)
+
+
+def tell_swallowed(workers: Sequence[Mapping[str, Any]]) -> None:
+    """Of a run that has left no crash: what it caught many times by a handler of whatever comes, or that tasks kept."""
+    from devkit.logs.beside import swallowed_lines
+
+    rows = caught_view.swallowed(workers)
+    if rows:
+        lines = swallowed_lines(rows, SWALLOWED, "devkit logs --first-error lists them")
+        for line in (caught_view.swallowed_heading(rows), *(f"  {each}" for each in lines)):
+            console.talk().print(f"devkit: {line}", soft_wrap=True, markup=False, highlight=False)
+
+
+def caught_by(connect: Callable[[], HubClient], job_id: str) -> list[Mapping[str, Any]]:
+    """The processes of a job that has ended that have caught something, where its hub lives on."""
+    with suppress(DevkitError), connect() as hub:
+        return list(hub.call("caught", job_id=job_id, timeout=ASK_SECONDS)["workers"])
+    return []
 
 
 def tell_end(connect: Callable[[], HubClient], job_id: str, code: int, pid: int) -> bool:

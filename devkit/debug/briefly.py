@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from devkit.debug.inworker.kills import BY_KILL, called, fields, without_fields
+from devkit.debug.inworker.named import ALL_GONE, unkept
 from devkit.debug.inworker.ownership import LOST
 from devkit.debug.inworker.words import NO_WORD, in_short
 from devkit.debug.naming import is_library
@@ -126,7 +127,7 @@ def _of_unread(message: str) -> Brief | None:
     file, line, function = _place("\n".join(lines[:at]), sections[-1]["who"])
     kind = found["type"].rpartition(".")[2]
     told = " ".join([found["message"] or "", *lines[at + 1 :]]).strip()
-    shown = f"{kind} cannot be unpickled, and Ray shows this in its place: {told}"
+    shown = f"in place of {kind}, which cannot be unpickled{f': {told}' if told else ''}"
     return Brief("UnserializableException", shown, file, line, function, kind)
 
 
@@ -187,6 +188,7 @@ def _of_actor(message: str) -> str:
         return f"{who} was killed by ray.kill"
     rest = _EXIT.sub("", " ".join(without_fields(message).replace(_DIED, "").split()))
     why = in_short(_OWNERS.sub("its owner has ended", _DEAD.sub("", rest)).strip())
+    why = unkept(fields(message).get("name", "")) if ALL_GONE in why else why
     return f"{who} died: {why}" if why else f"{who} died"
 
 

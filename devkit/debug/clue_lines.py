@@ -23,7 +23,8 @@ def clues_of(document: Mapping[str, Any]) -> Iterator[str]:
         yield str(document["remade"])
     if document.get("none"):
         yield f"{document['none']} is None"
-    yield from map(str, document.get("misfits") or ())
+    for name in ("misfits", "loops"):
+        yield from map(str, document.get(name) or ())
     if earlier := document.get("ran"):
         yield f"this process has run other tasks before, and keeps whatever they changed in it: {', '.join(earlier)}"
     if classes := document.get("objects"):
@@ -37,7 +38,7 @@ def clues_of(document: Mapping[str, Any]) -> Iterator[str]:
     if document.get("masked"):
         yield short_places(str(document["masked"]))
     yield from (str(document[name]) for name in ("remote", "hidden", "late", "resized") if document.get(name))
-    for name in ("unasked", "dropped", "changed", "orphans"):
+    for name in ("cancelled", "unasked", "dropped", "changed", "earlier", "orphans"):
         yield from map(str, document.get(name) or ())
     if document.get("relative"):
         yield workdirs.said(document["relative"])

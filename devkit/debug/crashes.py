@@ -57,22 +57,29 @@ def _run_kept(ended: kept.EndedRun, show: str | None, *, everything: bool, json:
     if show is None:
         code = run_list(kept.KeptHub([ended]), json=json, over=True)
         if not (json or ended.crashes):
-            _tell_warnings(ended)
+            _tell_others(ended)
         return code
+    if not (show or ended.crashes) and (there := _in_short(ended)):
+        raise UsageError("there is no crash to show", hint=f"the run left {there}: devkit crashes lists them")
     if not show or in_it:
         return run_show(kept.KeptHub([ended]), show, everything=everything, json=json)
     return _show_kept(show, everything=everything, json=json)
 
 
-def _tell_warnings(ended: kept.EndedRun) -> None:
-    """What its program was warned of: of a run that went well, that is all there is."""
+def _tell_others(ended: kept.EndedRun) -> None:
+    """What its program was warned of, and what it caught itself: of a run that went well, that is all there is."""
+    from devkit.logs import beside
     from devkit.logs.collect import of_ended
-    from devkit.logs.view import warning_lines, warnings_heading
-    from devkit.logs.warned import warned
 
-    if given := warned(of_ended(ended).files):
-        for line in (warnings_heading(given), *(f"  {each}" for each in warning_lines(given, None))):
-            console.result().print(line, soft_wrap=True, markup=False, highlight=False)
+    for line in beside.lines(of_ended(ended)):
+        console.result().print(line, soft_wrap=True, markup=False, highlight=False)
+
+
+def _in_short(ended: kept.EndedRun) -> str:
+    from devkit.logs import beside
+    from devkit.logs.collect import of_ended
+
+    return beside.in_short(of_ended(ended))
 
 
 def _show_kept(show: str, *, everything: bool, json: bool) -> int:

@@ -184,6 +184,7 @@ def _remove(folder: Path, own: int) -> None:
 
 # ---- asking
 
+NO_CLUSTER = "no Ray cluster found"
 _TOKEN = " token"  # of what a Ray says that refuses ours
 
 
@@ -232,7 +233,9 @@ def _tell(why: str, run: EndedRun, earlier: Sequence[str]) -> None:
     is_anothers = _TOKEN in why and not (run.gcs_address and run.gcs_address in why)
     told = f"this is {said(run)}{nothing}"
     other = f"; the Ray that runs here is another one ({why})"
-    lines = [f"{told}{hint}{other}" if is_anothers else f"{why}; {told}{hint}"]
+    lines = [
+        f"{told}{hint}{other}" if is_anothers else f"{told}{hint}" if why == NO_CLUSTER else f"{why}; {told}{hint}"
+    ]
     if earlier:
         runs = f"{len(earlier)} earlier runs" if len(earlier) > 1 else "an earlier run"
         newest = "; the newest" if len(earlier) > 1 else ""

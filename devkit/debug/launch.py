@@ -37,6 +37,7 @@ OUR_HOOK = "devkit_inworker.boot.runtime_env_hook"
 UV_SWITCH = "RAY_ENABLE_UV_RUN_RUNTIME_ENV"
 # What would turn our hook, or Ray's table of stops, off without a word.
 LEFTOVERS = ("RAY_DEBUG", "PYTHONBREAKPOINT")
+STOOD = "if it stood still, start it again, and devkit hang says why while it runs"
 CRASHED = "devkit crashes shows the snapshots that it left"
 POST_MORTEM = ("snapshot", "pause", "off")
 RAY_EXTENSION = ("local", "open", "off")
@@ -173,7 +174,7 @@ def _main(options: DebugOptions, editor: Exchange | None) -> int:
             counts=bool(options.count_caught),
         )
         code = _run([program, *options.command[1:]], environ, told)
-        crashed = _told_end(told, code)
+        crashed, left = _told_end(told, code), None
         if last := told.run or _unannounced(begun, code, since):
             left = kept.keep(last, options.command, code, alone_folder)  # its Ray may have gone with it
             crashed = crashed or (code != 0 and left is not None and bool(left.crashes))
@@ -188,8 +189,7 @@ def _main(options: DebugOptions, editor: Exchange | None) -> int:
     if editor is not None:
         editor.ended(code)
     aftermath.tell_missed(missed)
-    if options.count_caught and told.witness is not None and told.run is not None:
-        aftermath.tell_caught(told.witness.caught(told.run.job_id))
+    _tell_caught(options, told, left, crashed=crashed or code != 0)
     return _end(code, options, told.run, crashed=crashed)
 
 
@@ -211,6 +211,20 @@ def _told_end(told: _Told, code: int) -> bool:
         return False
     connect = partial(connect_to, told.run, deadline=aftermath.ASK_SECONDS)
     return aftermath.tell_end(connect, told.run.job_id, code, told.pid)
+
+
+def _tell_caught(options: DebugOptions, told: _Told, left: kept.EndedRun | None, *, crashed: bool) -> None:
+    """All of it to who has asked for that; else what was swallowed in a run that has left nothing else to look at."""
+    if told.run is None or told.witness is None:
+        return
+    if options.count_caught:
+        aftermath.tell_caught(told.witness.caught(told.run.job_id))
+    elif left is not None and not crashed and not left.crashes and options.count_caught is None:
+        known = left.caught  # of a hub that has ended with its Ray
+        connect = partial(connect_to, told.run, deadline=aftermath.ASK_SECONDS)
+        aftermath.tell_swallowed(
+            known["workers"] if "workers" in known else aftermath.caught_by(connect, told.run.job_id)
+        )
 
 
 def _unannounced(begun: Path, code: int, since: float) -> runs.Run | None:
@@ -322,7 +336,7 @@ def _end(code: int, options: DebugOptions, run: runs.Run | None, *, crashed: boo
             console.emit(record)
         return 0
     if code in (-signal.SIGINT, INTERRUPTED):
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt(STOOD if run is not None else "")
     if code == -signal.SIGTERM:
         raise TerminatedError(facts=record)
     if run is None and (reason := aftermath.why_no_ray(options.address)):

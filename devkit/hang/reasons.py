@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from devkit.debug.inworker.caught import TASK
+from devkit.debug.inworker.swallowing import OF_TASKS
 from devkit.debug.inworker.words import CONNECTION, QUEUED
 from devkit.debug.naming import count
 from devkit.debug.stack_groups import LOOP_THREAD
@@ -22,11 +24,17 @@ def cause(state: State) -> str:
     if each is None:
         return ""
     what = f"the background task {each.name}" if each.count == 1 else f"{each.count} background tasks {each.name}"
-    return f"{what} of {name(state)}{failed(each)}; "
+    return f"{what} of {name(state)}{failed(each, in_all(state, each))}; "
 
 
-def failed(task: Ended) -> str:
-    """Of one background task, or of several of one name that failed at one line.
+def in_all(state: State, task: Ended) -> int:
+    """How many tasks have failed at its line, also those that are gone by now and of which the program kept none."""
+    kept = (each for each in state.facts.caught if each.at == task.at and each.by.function == TASK)
+    return sum(each.count for each in kept if each.by.file.endswith(OF_TASKS))
+
+
+def failed(task: Ended, many: int = 0) -> str:
+    """Of one background task, or of several of one name that failed at one line; `many`: tasks that have in all.
 
     >>> failed(Ended("task", "feed", "KeyError: 'a'"))
     " has failed, and nobody has awaited it: KeyError: 'a'"
@@ -40,7 +48,8 @@ def failed(task: Ended) -> str:
     if task.open:
         rest = f" ({count(task.open, 'other')} of that name {'is' if task.open == 1 else 'are'} not done)"
     one = "" if task.alike else "one by "
-    return f" {has} failed{rest}, and nobody has awaited {it}: {one}{task.said}{at_frame(task.at)}"
+    more = f", where {many} tasks have failed in all" if many > task.count and task.at else ""
+    return f" {has} failed{rest}, and nobody has awaited {it}: {one}{task.said}{at_frame(task.at)}{more}"
 
 
 def ended(state: State) -> str:
@@ -50,7 +59,7 @@ def ended(state: State) -> str:
         first = tasks[0]
         what = "its background task" if first.count == 1 else f"{first.count} of its background tasks,"
         too = "; others of its background tasks have failed, too" if len(tasks) > 1 else ""
-        return f"; {what} {first.name}{',' * (first.count > 1)}{failed(first)}{too}"
+        return f"; {what} {first.name}{',' * (first.count > 1)}{failed(first, in_all(state, first))}{too}"
     known = next((each for each in state.facts.ended if each.said), None)
     if known and known.kind == "part":
         return f"; {known.name} has failed meanwhile: {known.said}{at_frame(known.at)}"

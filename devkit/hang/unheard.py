@@ -28,7 +28,7 @@ def _failed(found: Verdict, case: Case) -> Iterator[str]:
         for each in state.facts.ended if state.facts.pid != blamed else ():
             if each.kind == "task" and each.said:
                 what = "a background task" if each.count == 1 else f"{each.count} background tasks"
-                yield f"{what} of {words.name(state)}, {each.name},{reasons.failed(each)}"
+                yield f"{what} of {words.name(state)}, {each.name},{reasons.failed(each, reasons.in_all(state, each))}"
 
 
 __all__ = ["explain"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from devkit.debug.briefly import is_unpickled
-from devkit.debug.caught_view import Row, swallowed, swallowed_heading, swallowed_line
+from devkit.debug.caught_view import Row, swallowed, swallowed_heading
 from devkit.debug.clue_lines import clues_of
 from devkit.debug.crash_page import told_of
 from devkit.debug.crash_table import left_for
@@ -19,13 +20,14 @@ from devkit.debug.inworker.words import BY_SIGTERM
 from devkit.debug.naming import count, is_library, label, short_path, short_places
 from devkit.debug.stack_groups import trim
 from devkit.logs import redact
+from devkit.logs.beside import swallowed_lines, warning_lines, warnings_heading
 from devkit.logs.collect import Left, title
 from devkit.logs.events import SIGNALS
 from devkit.logs.order import AGAIN, LATER, SAME, UNTIMED, WITHIN, FirstError, Followed, Problem, called
 from devkit.logs.order import CAUGHT as OUTLIVED
 from devkit.logs.parse import own_frame
 from devkit.logs.records import ErrorCause, FirstErrorDocument, SwallowedError
-from devkit.logs.warned import OURS, Warned, explained, warned
+from devkit.logs.warned import warned
 from devkit.palette import CAUTION
 
 if TYPE_CHECKING:
@@ -43,8 +45,6 @@ QUOTED = 100  # characters of one error in another
 PLAINLY = (SAME, LATER, UNTIMED, AGAIN, WITHIN, OUTLIVED)  # how an error is to the cause, other than its consequence
 CAUGHT = "errors that a program catches itself leave no crash: devkit run --count-caught counts them"
 UNCOUNTED = "what the program caught in an except clause was not counted: devkit run --count-caught counts it"
-SWALLOWED = 5  # lines
-WARNINGS = 3  # that are shown
 
 
 def page(left: Left, found: FirstError, cwd: str | None = None) -> Text:
@@ -62,15 +62,19 @@ def page(left: Left, found: FirstError, cwd: str | None = None) -> Text:
         lines += [Text(), Text("the job succeeded because its driver exited without an error", "dim")]
     lines += _doubts(left, found, found.cause) if heading == "first error" else ()
     for other in found.others[:OTHERS]:
-        lines += [Text(), *_cause(left, other, _how_near(found.cause, other), cwd)]
+        is_known = _is_in_place_of(other, found.cause) and any(
+            each.get("remade") for each in _snapshots(left, found.cause)
+        )
+        lines += [Text(), *_cause(left, other, _how_near(found.cause, other), cwd, but=("remade",) if is_known else ())]
     if more := found.others[OTHERS:]:
         lines += [Text(), Text(f"and {count(len(more), 'more error')} at the same time: see --json", style="dim")]
     if found.ended is not None:
         heading = "later, in its driver" if left.job.status == "SUCCEEDED" else "its driver failed by"
         lines += [Text(), *_cause(left, found.ended, heading, cwd)]
     lines += [*_followed(found.followed, others=bool(found.others or found.ended)), *_logged(found, cwd)]
-    if caught := list(_swallowed(left, cwd)):
-        lines += [Text(), Text(swallowed_heading(swallowed(left.caught))), *caught]
+    rows = [each for each in swallowed(left.caught, cwd) if not _is_told_of(each, left, found.cause, cwd)]
+    if rows:
+        lines += [Text(), Text(swallowed_heading(rows)), *_swallowed(rows)]
     if given := warned(left.files):
         lines += [
             Text(),
@@ -84,8 +88,8 @@ def _without_error(left: Left, head: str, cwd: str | None) -> Iterator[Text]:
     """What it was warned of, and what it caught itself: that may be the error that was not found."""
     from rich.text import Text
 
-    given, caught = warned(left.files), list(_swallowed(left, cwd))
-    itself = swallowed_heading(swallowed(left.caught))
+    given, rows = warned(left.files), swallowed(left.caught, cwd)
+    itself, caught = swallowed_heading(rows), list(_swallowed(rows))
     told = warnings_heading(given) if given else itself if caught else ""
     yield Text(f"no error was found in {head}{f', but {told}' if told else ''}", style="bold")
     yield from (Text(f"  {line}", "dim") for line in warning_lines(given, cwd))
@@ -96,15 +100,19 @@ def _without_error(left: Left, head: str, cwd: str | None) -> Iterator[Text]:
         yield Text(UNCOUNTED, "dim")
 
 
-def _swallowed(left: Left, cwd: str | None) -> Iterator[Text]:
-    """The lines of the program's own that raised what was swallowed, the most frequent first."""
+def _swallowed(rows: Sequence[Row]) -> Iterator[Text]:
     from rich.text import Text
 
-    found = swallowed(left.caught, cwd)
-    for row in found[:SWALLOWED]:
-        yield Text(f"  {redact.text(swallowed_line(row))}", "dim")
-    if len(found) > SWALLOWED:
-        yield Text(f"  and {count(len(found) - SWALLOWED, 'other line')}: see --json", "dim")
+    yield from (Text(f"  {line}", "dim") for line in swallowed_lines(rows))
+
+
+def _is_told_of(row: Row, left: Left, cause: Problem, cwd: str | None) -> bool:
+    """Whether the first error says itself how many others failed likewise at its line."""
+    at = cause.at
+    if not row.is_kept or at is None or row.at != f"{short_path(at.file, cwd)}:{at.line}":
+        return False
+    likewise = f"likewise at {os.path.basename(at.file)}:{at.line} in "
+    return any(likewise in line for line in _clues(left, cause))
 
 
 def _doubts(left: Left, found: FirstError, cause: Problem) -> Iterator[Text]:
@@ -200,28 +208,6 @@ def _warned_heading(cause: Problem) -> str:
     return f"warned in this job{', where what is not a number may come from' if is_of_numbers else ''}:"
 
 
-def warnings_heading(given: Sequence[Warned]) -> str:
-    return "this was warned of:" if len(given) == 1 else "these warnings:"
-
-
-def warning_lines(given: Sequence[Warned], cwd: str | None) -> Iterator[str]:
-    """One line each: it may say where the first number went wrong. At last how many there are beside those."""
-    for each in given[:WARNINGS]:
-        more = f" and {len(each.roles) - 1} more" if len(each.roles) > 1 else ""
-        said = redact.text(each.said)
-        if not each.kind:
-            yield said
-            continue
-        said = f"{each.kind}: {said}"
-        told = said if each.kind == OURS else _short(said)
-        who = f" ({each.roles[0]}{more})" if each.roles else ""
-        yield f"{short_path(each.file, cwd)}:{each.line}  {told}{who}"
-        if why := explained(each.said):
-            yield f"  {why}"
-    if len(given) > WARNINGS:
-        yield f"and {len(given) - WARNINGS} more, which are in its output"
-
-
 def _is_end_alone(problem: Problem) -> bool:
     """Whether nothing is known but that the driver failed; a signal like SIGSEGV is an error by itself."""
     is_alone = all(each.source == "job" and not each.raised.type for each in problem.events)
@@ -245,7 +231,8 @@ def _told(problem: Problem) -> Problem:
     return replace(problem, events=tuple(replace(e, raised=r) for e, r in zip(problem.events, said, strict=True)))
 
 
-def _cause(left: Left, problem: Problem, heading: str, cwd: str | None) -> list[Text]:
+def _cause(left: Left, problem: Problem, heading: str, cwd: str | None, but: tuple[str, ...] = ()) -> list[Text]:
+    """`but`: the clues of which another error tells."""
     from rich.text import Text
 
     best = problem.best
@@ -269,7 +256,7 @@ def _cause(left: Left, problem: Problem, heading: str, cwd: str | None) -> list[
         Text(f"    {short_path(each.file, cwd)}:{each.line} in {each.function}", style="dim") for each in shown[1:]
     ]
     known = _known(left, problem)
-    lines += [Text(f"  {line}", style=CAUTION) for line in _clues(left, problem)]
+    lines += [Text(f"  {line}", style=CAUTION) for line in _clues(left, problem, but)]
     lines += [Text(f"  {line}", style="dim") for line in known]
     seen = _briefly(_seen(problem))
     more = f" and {len(seen) - SEEN} more" if len(seen) > SEEN else ""
@@ -293,9 +280,9 @@ def _known(left: Left, problem: Problem) -> list[str]:
     return [redact.text(line) for each in mine for line in told_of(each, left.crashes)]
 
 
-def _clues(left: Left, problem: Problem) -> list[str]:
+def _clues(left: Left, problem: Problem, but: tuple[str, ...] = ()) -> list[str]:
     """What a snapshot says beside its frames."""
-    mine = _snapshots(left, problem)
+    mine = [{**each, **dict.fromkeys(but)} for each in _snapshots(left, problem)]
     first = next((each for each in mine if each.get("again")), None)  # what each try had done differs in numbers alone
     once = [each if each is first else {**each, "again": ""} for each in mine]
     return list(dict.fromkeys(redact.text(line) for each in once for line in clues_of(each)))

@@ -30,6 +30,7 @@ class Surroundings:
         self.full: list[Document] = []  # what the nodes' object stores have
         self.late: set[int] = set()  # looks that get no answer
         self.actors: list[Document] = []  # of Ray's table, with a name
+        self.orphans: list[Document] = []  # that ended with their owner
         self.instances: list[Document] = []  # how actors are now
         self.tries: dict[str, int] = {}  # the last try of a task
         self.gone: set[str] = set()  # workers whose processes run no more
@@ -68,7 +69,7 @@ class Surroundings:
         return attempt < self.tries.get(task_id, 0)
 
     async def orphaned(self, job_id: str) -> list[Document]:
-        return []
+        return [{**each, "owner": dict(each["owner"])} for each in self.orphans]
 
     async def stores(self) -> list[Document]:
         return self.full

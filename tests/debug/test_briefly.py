@@ -148,6 +148,11 @@ The actor is dead because """
             "out-of-memory killer) or another signal, or by os._exit",
         ),
         (
+            "all references to the actor were removed.",
+            "Trainer trainer_1 (pid 15587) died: no handle was left that keeps it, as those of get_actor and "
+            "get_if_exists do not; it is not detached",
+        ),
+        (
             "all references to it were removed.",
             "Trainer trainer_1 (pid 15587) died: all references to it were removed.",
         ),

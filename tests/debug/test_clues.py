@@ -132,7 +132,7 @@ def test_a_task_of_self_that_had_failed_comes_first_though_somebody_has_asked_it
     document = take(crash_of(asyncio.run, Engine().generate()), kind="actor")
     [line] = document["failed"]
     at = f"test_clues.py:{line_of('background')} in Engine.loop"
-    assert line == f"self.background, a task of asyncio, has failed by IndexError: list index out of range at {at}"
+    assert line == f"`self.background`, a task of asyncio, has failed by IndexError: list index out of range at {at}"
     assert "unasked" not in document
     assert next(iter(clues_of({**document, "way": "x"}))) == line
     assert line in printed(crash_page(document, [], document["time"]))
@@ -149,8 +149,37 @@ def test_a_future_in_a_variable_that_had_failed_is_named() -> None:
 
     document = told(crash_of(mean))
     [line] = document["failed"]
-    assert line.startswith("future, a future of a pool, has failed by KeyError: 7 at test_clues.py:"), line
+    assert line.startswith("`future`, a future of a pool, has failed by KeyError: 7 at test_clues.py:"), line
     assert "unasked" not in document
+
+
+def test_others_that_failed_as_the_crash_did_are_more_of_it_and_no_other_matter() -> None:
+    async def wait(number: int) -> None:
+        await asyncio.sleep(0)
+        raise KeyError(number)
+
+    async def serve(many: int) -> None:
+        await (await started(many))
+
+    async def started(many: int) -> asyncio.Task[None]:
+        kept.extend(asyncio.create_task(wait(number)) for number in range(many))
+        await asyncio.wait(kept)
+        return kept[0]
+
+    async def drain(many: int) -> None:
+        running = {asyncio.create_task(wait(number)) for number in range(many)}
+        done, running = await asyncio.wait(running)
+        running, done = done, running
+        await running.pop()
+
+    kept: list[asyncio.Task[None]] = []
+    [line] = told(crash_of(asyncio.run, serve(4)))["unasked"]
+    assert line.startswith("3 other tasks of asyncio failed likewise at test_clues.py:"), line
+    kept.clear()
+    [line] = told(crash_of(asyncio.run, serve(2)))["unasked"]
+    assert line.startswith("another task of asyncio failed likewise at test_clues.py:"), line
+    [line] = told(crash_of(asyncio.run, drain(4)))["failed"]
+    assert line.startswith("one of `running` and 2 more have failed likewise at test_clues.py:"), line
 
 
 def test_a_task_whose_error_is_the_crash_itself_is_no_news() -> None:

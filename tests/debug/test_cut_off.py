@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from devkit.debug.inworker import calls_made, core, cut_off, driver_notes, words
+from devkit.logs.beside import warning_lines
 from devkit.logs.collect import LogFile
-from devkit.logs.view import warning_lines
 from devkit.logs.warned import warned
 from tests.debug.conftest import PROGRAMS, Cluster, Job, mark
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from devkit.debug import crashes, kept, launch
+from devkit.debug import aftermath, crashes, kept, launch
 from devkit.debug.address import resolve
 from devkit.debug.hub_file import HubPlace
 from devkit.debug.inworker import crash_files, hub_place, private
@@ -68,9 +68,7 @@ def test_after_the_end_of_its_ray_a_run_s_crashes_are_listed(alone: Path, capsys
     assert crashes.main() == 0
     out, err = capsys.readouterr()
     assert "abc1  Worker[1]  RuntimeError: step 17 failed" in out and "ffff" not in out, "another job's is not its"
-    assert (
-        f"no Ray cluster found; this is the run {run.name} of `python raises.py`, which ended with exit code 1" in err
-    )
+    assert f"devkit: this is the run {run.name} of `python raises.py`, which ended with exit code 1" in err
 
 
 def test_without_an_id_the_cause_of_the_newest_crash_is_shown(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,6 +87,43 @@ def test_a_newest_run_that_left_no_crash_is_named(alone: Path, capsys: pytest.Ca
     assert "no crashes" in out and "abc1" not in out
     assert f"this is the run {newest.name} of" in err and "and left no crash: its own output says why" in err
     assert f"an earlier run left crashes: --job {older.name}\n" in err
+
+
+def swallowed(logs: Path) -> None:
+    """What the run's hub wrote at its end: one error many times, and one that a handler names."""
+    at, by = ({"file": "/job/reward.py", "line": line, "function": "f"} for line in (30, 41))
+    often = {"kind": "ValueError", "text": "signal only works in main thread", "at": at, "by": by, "count": 960}
+    caught = [{**often, "how": "any"}, {**often, "kind": "KeyError", "how": "named"}]
+    worker = {"worker_id": "w", "job_id": JOB, "role": "Reward", "rank": None, "caught": caught}
+    workers = [{**worker, "pid": pid} for pid in (7, 8)]
+    path = logs / "devkit" / hub_place.CAUGHT_FILE.format(JOB)
+    private.write(path, json.dumps({"counted": True, "workers": workers}), 1)
+
+
+SWALLOWED = "1920 x ValueError: signal only works in main thread, raised at "
+
+
+def test_of_a_run_without_a_crash_what_it_swallowed_is_listed(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    swallowed(alone)
+    run = kept_run(alone, code=0)
+    assert crashes.main() == 0
+    out = capsys.readouterr().out
+    assert out.startswith("no crashes\n") and f"\nthe program caught these itself:\n  {SWALLOWED}" in out, out
+    with pytest.raises(UsageError, match="no crash to show") as raised:
+        crashes.main("")
+    told = "the run left 1920 errors that the program caught itself: devkit crashes lists them"
+    assert raised.value.hint == told and raised.value.exit_code == 2
+    aftermath.tell_swallowed(run.caught["workers"])
+    err = capsys.readouterr().err
+    assert "devkit: the program caught these itself:\n" in err and f"devkit:   {SWALLOWED}" in err, err
+    aftermath.tell_swallowed([])
+    assert not capsys.readouterr().err
+    nothing = alone.parent / "nothing"
+    nothing.mkdir()
+    kept_run(nothing, code=0)
+    with pytest.raises(UsageError, match="no crash to show") as raised:
+        crashes.main("")
+    assert "its own output may say more" in raised.value.hint
 
 
 def test_an_exit_that_a_driver_has_caught_is_no_crash(alone: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from devkit.debug.briefly import brief
+from devkit.debug.clue_lines import clues_of
 from devkit.debug.inworker import hub_after, kills, table, told
 from devkit.debug.inworker.hub import Hub
 from devkit.logs.collect import of_crash
@@ -77,6 +78,26 @@ def test_who_was_told_of_the_death_hears_who_did_it(hub: RunningHub) -> None:
     found = first_error([of_crash(kept)])
     assert found.sure and found.cause is not None and found.cause.best.raised.message == SENTENCE
     assert not first_error([of_crash(document)]).sure
+
+
+@pytest.mark.parametrize(("why", "noted"), [("killed by `ray.kill`.", ACTOR), ("its process died.", "another")])
+def test_an_owner_that_was_killed_is_said_to_be(hub: RunningHub, why: str, noted: str) -> None:
+    """Where its actor fails somebody later, who does not know of that."""
+    owner = {"class": "job.AgentLoop", "pid": 656, "why": f"The actor is dead because it was {why}", "actor": ACTOR}
+    hub.surroundings.orphans = [{"class": "job.Bucket", "pid": 785, "ended": 3.2, "owner": owner}]
+    driver = FakeAgent(hub, {**identity("w2", job_id="02"), "role": "driver"})
+    worker = FakeAgent(hub, {**identity("w1", job_id="02"), "role": "AgentLoop", "pid": 77})
+    said = {"type": "ActorDiedError", "message": f"{DEAD}its owner has died. Owner Id: 0ab1 Owner Ip address: 10.0.0.1"}
+    crash = record("c1", 5.0, said, worker_id="w1").to_json() | {"job_id": "02"}
+    document = {**crash, "frames": [], "chain": [{**said, "relation": "raised", "frames": []}]}
+    with hub.client() as client:
+        eventually(lambda: len(client.call("ps")["workers"]) == 2)
+        driver.connection.send({"type": "doing", "time": 3.0, "frames": [], "kills": [{**NOTE, "actor": noted}]})
+        worker.connection.send({"type": "crash", "document": document})
+        eventually(lambda: client.call("crash", id="c1").get("orphans") if client.call("crashes")["crashes"] else None)
+        [line] = clues_of(client.call("crash", id="c1"))
+    by = ", which the driver killed by ray.kill at 13_killed.py:23 in Watchdog.watch" if noted == ACTOR else ""
+    assert line == f"Bucket pid 785 ended 1.8 s before with its owner, AgentLoop pid 656{by}"
 
 
 def test_a_driver_does_not_wait_for_what_is_told_already(tmp_path: Path) -> None:

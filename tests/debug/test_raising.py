@@ -62,6 +62,28 @@ def test_what_is_caught_is_counted_where_it_is_caught_and_nothing_else(python: s
     assert in_main["KeyError", "main"][0] in (3, 4)
 
 
+def test_what_only_passes_a_with_or_a_finally_is_not_caught_there(python: str) -> None:
+    """While they stand, and afterwards: what goes on is caught where `call` suppresses it."""
+    standing, after = {}, {}
+    for name, (first, last) in run(python, program="passes.py").items():
+        standing[name], after[name] = first, last
+    ends = ("closes_a_generator", "closes_an_async_generator", "ends_a_loop", "raises_another")
+    for name in standing:
+        others = name in ("in_finally_that_returns", "raises_again_in_a_branch", "goes_on")
+        assert standing[name] == ([[1, name]] if others else [[1, "guard"]] * (name == "in_with_of_a_generator")), name
+    swallow = {
+        "in_with_that_swallows",
+        "in_async_with_that_swallows",
+        "in_finally_that_returns",
+        "goes_on",
+        "suppresses",
+    }
+    for name in standing:
+        by = name if name in swallow else "guard" if name == "in_with_of_a_generator" else "call"
+        assert after[name] == ([] if name in ends else [[1, by]]), name
+    assert len(standing) == 20
+
+
 def test_a_loop_under_way_is_counted_in_and_stopped_in(python: str) -> None:
     found = run(python, program="watches.py")
     first, (before, after) = found["hits"][0], found["counted"]

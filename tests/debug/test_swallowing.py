@@ -17,7 +17,9 @@ from devkit.debug.inworker.swallowing import ANY, NAMED, NONE, UNKNOWN, handler
 from devkit.debug.rows import JobRow
 from devkit.logs import view
 from devkit.logs.collect import Left
+from devkit.logs.events import Event, Raised
 from devkit.logs.order import first_error
+from devkit.logs.parse import Frame
 from tests.debug.hubs import FakeAgent, identity, running_hub
 from tests.pace import stretched
 
@@ -170,6 +172,17 @@ def test_what_a_task_keeps_is_told_as_that() -> None:
     both = Left(WELL, (), (), (), caught=(worker(0, kept, one(20)),))
     page = view.page(both, first_error([]), "/job").plain
     assert "but the program caught these itself, or tasks or Futures of it kept them:\n  20 x" in page
+
+
+def test_what_failed_like_the_first_error_is_told_once() -> None:
+    raised = Raised("TypeError", "no", (Frame("/job/reward.py", 30, "f"),))
+    found = first_error([Event("crash", raised, 9.9, "Worker", 0, "10.0.0.1", 1, id="c1", kind="actor")])
+    caught = (worker(0, one(12, how="kept", **TASK)),)
+    crash = {"id": "c1", "frames": [], "unasked": ["12 other tasks of asyncio failed likewise at reward.py:30 in f"]}
+    page = view.page(Left(WELL, (), (), (), crashes=(crash,), caught=caught), found, "/job").plain
+    assert "12 other tasks" in page and "kept by" not in page, page
+    page = view.page(Left(WELL, (), (), (), crashes=({**crash, "unasked": []},), caught=caught), found, "/job").plain
+    assert "kept by asyncio tasks" in page, page
 
 
 def test_usual_control_flow_is_no_trouble() -> None:

@@ -535,6 +535,18 @@ def test_what_has_ended_in_a_process_that_waits_is_told(name: str) -> None:
     assert found.sentence.endswith(f"{said}, and the driver waits for Worker rank 1"), found.sentence
 
 
+def test_of_tasks_that_are_gone_their_number_is_told_all_the_same() -> None:
+    """Six have kept a permit each, and of five nothing is left but what was counted when they failed."""
+    by = {"file": "/v/lib/python3.12/asyncio/__init__.py", "line": 0, "function": "Task"}
+    row = {"kind": "KeyError", "text": "'a'", "at": LOOP, "by": by, "count": 6, "seconds": 9.0, "ago": 60.0}
+    known, said = ENDED["task"]
+    for count, more in ((6, ", where 6 tasks have failed in all"), (1, "")):
+        waits = process(facts(1, 42, ended=[known], caught=[{**row, "count": count}]), 1)
+        assert f"{said}{more}, and the driver" in verdict([driver(), waits], patience=1.0).sentence
+    other = process(facts(1, 42, ended=[known], caught=[{**row, "at": {**LOOP, "line": 3}}]), 1)
+    assert f"{said}, and the driver" in verdict([driver(), other], patience=1.0).sentence
+
+
 def test_a_background_task_that_is_to_end_the_wait_and_has_failed_comes_first() -> None:
     """Who waits for what it would have completed is a victim."""
     known, _ = ENDED["task"]

@@ -375,9 +375,30 @@ def test_what_ray_raises_in_place_of_an_error_is_said_to_be_that() -> None:
     shown = event("UnserializableException", unread, 10.1, pid=1)
     page = view.page(left(), first_error([own, shown])).plain
     assert "first error: ToolError" in page and "at the same time" not in page, page
-    assert "Ray raised in its place: UnserializableException: ToolError cannot be unpickled" in page, page
+    told = (
+        "Ray raised in its place: UnserializableException: in place of ToolError, which cannot be unpickled: failed for"
+    )
+    assert told in page, page
     other = event("ToolError", "failed for 9-1", 10.0, pid=7)
     assert "at the same time: UnserializableException" in view.page(left(), first_error([other, shown])).plain
+
+
+def test_what_would_help_is_said_once() -> None:
+    """Of the error where it was raised, and not of what Ray raises in its place, too."""
+    unread = (
+        "Failed to deserialize exception. Refer to the documentation.\nOriginal exception:\n"
+        "ray.exceptions.RayTaskError: ray::Tool.call() (pid=7, ip=10.0.0.1)\n"
+        '  File "/job/tool.py", line 24, in __call__\n    raise ToolError(uid)\nToolError: failed for 10-4\n'
+    )
+    own = replace(event("ToolError", "failed for 10-4", 10.0, pid=7), id="c1")
+    shown = replace(event("UnserializableException", unread, 10.1, pid=1), id="c2")
+    crash = {"exception": {"type": "ToolError", "message": ""}, "frames": []}
+    here = {**crash, "id": "c1", "remade": "ToolError is made again so, which no `except` catches; define a __reduce__"}
+    there = {**crash, "id": "c2", "remade": "ToolError is made again so; define a __reduce__"}
+    page = view.page(replace(left(), crashes=(here, there)), first_error([own, shown])).plain
+    assert page.count("define a __reduce__") == 1 and "which no `except` catches" in page, page
+    alone = view.page(replace(left(), crashes=(there,)), first_error([own, shown])).plain
+    assert alone.count("define a __reduce__") == 1, "where it was raised nothing was known"
 
 
 def test_errors_are_counted_and_not_the_processes_that_had_them() -> None:

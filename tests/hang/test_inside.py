@@ -567,7 +567,7 @@ def test_a_task_that_failed_beside_others_that_are_awaited_with_it_is_not_unhear
         await one
 
     [task] = [each for each in asyncio.run(main()) if each["name"].endswith("part")]
-    assert (task["kind"], task["said"]) == ("part", "ValueError: no text")
+    assert (task["kind"], task["said"]) == ("part", "ValueError: no text, awaited")
 
 
 def test_tasks_of_one_name_that_failed_at_one_line_are_counted() -> None:

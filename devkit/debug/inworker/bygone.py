@@ -15,7 +15,7 @@ from .awaited import is_pythons
 from .insides import as_items, as_mapping, attributes
 from .lineage import places_of
 from .sources import is_users
-from .unasked import place
+from .unasked import are_same, place
 from .values import error_line
 
 FRAMES = 5  # of the user's, the innermost ones
@@ -27,7 +27,7 @@ MOST = 3  # that are told of
 class Failed(NamedTuple):
     """One of them."""
 
-    name: str  # "self.background"
+    name: str  # "`self.background`"
     what: str  # "a task of asyncio"
     error: BaseException
 
@@ -49,18 +49,22 @@ def found(errors: Iterable[BaseException]) -> list[Failed]:
     return list(told.values())
 
 
-def said(failed: Iterable[Failed]) -> list[str]:
-    """One line for each place, with how many have failed there."""
+def said(failed: Iterable[Failed], errors: Iterable[BaseException] = ()) -> list[str]:
+    """One line for each place, with how many have failed there; `errors`: the crash, of which some may be the like."""
     groups: dict[str, list[Failed]] = {}
     for each in failed:
         groups.setdefault(place(each.error), []).append(each)
-    return [_line(at, group) for at, group in groups.items()][:MOST]
+    known = list(_related(errors))
+    return [_line(at, group, are_same([each.error for each in group], known)) for at, group in groups.items()][:MOST]
 
 
-def _line(at: str, group: list[Failed]) -> str:
-    first = group[0]
-    more = f" (and {len(group) - 1} more at that line)" if len(group) > 1 else ""
-    return f"{first.name}, {first.what}, has failed by {error_line(first.error)} at {at}{more}"
+def _line(at: str, group: list[Failed], alike: bool) -> str:
+    first, more = group[0], len(group) - 1
+    if alike:
+        many = f"{first.name} and {more} more have" if more else f"{first.name}, {first.what}, has"
+        return f"{many} failed likewise at {at}"
+    others = f" (and {more} more at that line)" if more else ""
+    return f"{first.name}, {first.what}, has failed by {error_line(first.error)} at {at}{others}"
 
 
 def _related(errors: Iterable[BaseException]) -> Iterator[BaseException]:
@@ -85,10 +89,10 @@ def _in(frame: FrameType) -> Iterator[Failed]:
     if "self" in frame.f_locals:
         values += [(f"self.{name}", each) for name, each in attributes(frame.f_locals["self"])[:NAMES]]
     for name, value in values:
-        if (failed := _failed(name, value)) is not None:
+        if (failed := _failed(f"`{name}`", value)) is not None:
             yield failed
         else:  # of the futures that a list has, `unasked` tells
-            inner = (_failed(f"one of {name}", each) for each in _items(value))
+            inner = (_failed(f"one of `{name}`", each) for each in _items(value))
             yield from (each for each in inner if each is not None and each.what == TASK)
 
 

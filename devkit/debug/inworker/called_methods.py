@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from .passing import unframed
+
 KEPT = 20
 
 _called: list[str] = []
@@ -19,7 +21,11 @@ def noting(executor: Callable[..., Any], name: str, on_new: Callable[[], object]
         if name not in _called and len(_called) < KEPT:
             _called.append(name)
             on_new()
-        return executor(*arguments, **named)
+        try:
+            return executor(*arguments, **named)
+        except BaseException as error:
+            unframed(error)
+            raise
 
     return method
 

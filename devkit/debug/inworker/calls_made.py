@@ -13,6 +13,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from .imports import on_import
+from .passing import unframed
 from .sources import is_users
 from .stacks import OURS
 
@@ -58,7 +59,11 @@ def _watch_actors(module: Any, by: Callable[[], tuple[bytes, int]]) -> None:
     _learn_folders(module)
 
     def call(self: Any, method_name: str, *arguments: Any, **options: Any) -> Any:
-        references = original(self, method_name, *arguments, **options)
+        try:
+            references = original(self, method_name, *arguments, **options)
+        except BaseException as error:
+            unframed(error)
+            raise
         try:
             descriptor = self._ray_function_descriptor[method_name]
             made = _note(references, f"{descriptor.class_name.rpartition('.')[2]}.{method_name}", descriptor, by)
@@ -79,7 +84,11 @@ def _watch_tasks(module: Any, by: Callable[[], tuple[bytes, int]]) -> None:
     _learn_folders(module)
 
     def remote(self: Any, *arguments: Any, **options: Any) -> Any:
-        references = original(self, *arguments, **options)
+        try:
+            references = original(self, *arguments, **options)
+        except BaseException as error:
+            unframed(error)
+            raise
         try:
             name = str(self._function_name).rpartition(".")[2]
             made = _note(references, name, self._function_descriptor, by)

@@ -50,12 +50,12 @@ def written_since(tree: ast.Module, raised: int, ended: int) -> list[str]:
     >>> written_since(ast.parse(text), 3, 7), written_since(ast.parse(text), 3, 5), written_since(ast.parse(text), 3, 3)
     (['y', 'z'], ['y'], [])
     """
-    statements = [node for block in _after(tree, raised) if _holds(block, ended) for node in block]
+    statements = [node for block in blocks_after(tree, raised) if _holds(block, ended) for node in block]
     found = [name for each in statements for name in _written(each, ended)]
     return list(dict.fromkeys(found))
 
 
-def _after(tree: ast.Module, raised: int) -> Iterator[Sequence[ast.stmt]]:
+def blocks_after(tree: ast.Module, raised: int) -> Iterator[Sequence[ast.stmt]]:
     """The blocks that run when that line fails."""
     for node in tries_of(tree):
         inside = [node.body, node.orelse, *(each.body for each in node.handlers)]

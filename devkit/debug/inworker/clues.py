@@ -12,12 +12,15 @@ from typing import Any
 from . import (
     bygone,
     calls_made,
+    cancels,
     changed,
     dropped,
+    earlier,
     kept_waiting,
     leftovers,
     masked,
     misfits,
+    other_loops,
     ownership,
     resized,
     unasked,
@@ -128,8 +131,25 @@ def _misfits(failure: Failure) -> list[str]:
     return list(dict.fromkeys(line for each in errors for line in misfits.said(each)))[: misfits.MOST]
 
 
+def _loops(failure: Failure) -> list[str]:
+    return [] if failure.light else list(other_loops.said(failure.errors))
+
+
+def _earlier(failure: Failure) -> list[str]:
+    return [] if failure.light else earlier.said(failure.error)
+
+
 def _changed(failure: Failure) -> list[str]:
     return [] if failure.light else changed.said(failure.errors)
+
+
+def _cancelled(failure: Failure) -> list[str]:
+    return [] if failure.light else cancels.said(failure.errors)
+
+
+def _cancels(failure: Failure) -> list[str]:
+    """The tasks of which this process does not know who has cancelled them."""
+    return [] if failure.light else [each for each in cancels.tasks(failure.errors) if cancels.site(each) is None]
 
 
 def _dropped(failure: Failure) -> list[str]:
@@ -141,7 +161,7 @@ def _resized(failure: Failure) -> str:
 
 
 def _failed(failure: Failure) -> list[str]:
-    return [] if failure.light else bygone.said(bygone.found(failure.errors))
+    return [] if failure.light else bygone.said(bygone.found(failure.errors), failure.errors)
 
 
 def _unasked(failure: Failure) -> list[str]:
@@ -165,8 +185,12 @@ CLUES: tuple[tuple[str, Callable[[Failure], Any]], ...] = (
     ("late", _late),
     ("awaits", _awaits),
     ("misfits", _misfits),
+    ("loops", _loops),
     ("changed", _changed),
+    ("earlier", _earlier),
     ("resized", _resized),
+    ("cancelled", _cancelled),
+    ("cancels", _cancels),
     ("dropped", _dropped),
     ("unasked", _unasked),
 )

@@ -12,6 +12,7 @@ from typing import Any
 from .imports import on_import
 from .insides import attributes, type_name
 from .line_warnings import once
+from .passing import unframed
 
 _MARK = "__devkit_random__"
 _GENERATORS = frozenset(
@@ -34,7 +35,11 @@ def _watch(kind: Any) -> None:
         with suppress(Exception):  # another torch's, or one of somebody's own make: its workers start all the same
             if told := _alike(loader):
                 once("DataLoader", told, 1)
-        original(self, loader, *arguments, **options)
+        try:
+            original(self, loader, *arguments, **options)
+        except BaseException as error:
+            unframed(error)
+            raise
 
     setattr(starts, _MARK, True)
     kind.__init__ = starts

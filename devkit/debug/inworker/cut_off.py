@@ -18,6 +18,8 @@ from . import calls_made
 from .core import asking
 from .expressions import nodes_of, tree_of
 from .imports import on_import
+from .passing import unframed
+from .stacks import users_lines
 
 WAIT_SECONDS = 0.15  # what ends in this time is not told of
 LOOK_SECONDS = 0.01
@@ -31,7 +33,8 @@ ACTOR, NO_ACTOR = (
 )  # where the actor's id begins in that of its call; of a task that is no call, with what
 _MARK = "__devkit_cancels__"
 
-_cancelled: dict[bytes, None] = {}  # tasks, the last ones
+Site = tuple[str, int, str]  # file, line, function
+_cancelled: dict[bytes, Site | None] = {}  # tasks, the last ones, and where the program has cancelled them
 
 
 class Pending(NamedTuple):
@@ -64,10 +67,16 @@ def _noting(original: Callable[..., Any]) -> Callable[..., Any]:
         with suppress(Exception):  # no reference: Ray says so
             reference = arguments[0] if arguments else options["ray_waitable"]
             first = getattr(reference, "_generator_ref", reference)
-            _cancelled[first.binary()[: calls_made.TASK_BYTES]] = None
+            at = next(users_lines(sys._getframe(1)), None)
+            where = (at["file"], at["line"], at["function"]) if at else None
+            _cancelled[first.binary()[: calls_made.TASK_BYTES]] = where
             if len(_cancelled) > MOST_CANCELLED:
                 _cancelled.pop(next(iter(_cancelled)), None)
-        return original(*arguments, **options)
+        try:
+            return original(*arguments, **options)
+        except BaseException as error:
+            unframed(error)
+            raise
 
     setattr(cancel, _MARK, True)
     return cancel
@@ -76,6 +85,11 @@ def _noting(original: Callable[..., Any]) -> Callable[..., Any]:
 def is_cancelled(task: bytes) -> bool:
     """Whether the program has cancelled it."""
     return task in _cancelled
+
+
+def cancelled_at(task: bytes) -> Site | None:
+    """Where this process has called `ray.cancel` for it, the last time."""
+    return _cancelled.get(task)
 
 
 def found() -> list[Pending]:

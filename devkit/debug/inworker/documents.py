@@ -234,12 +234,15 @@ class CrashDetails(TypedDict):
     again: NotRequired[str]  # that Ray tries the call again, and what stays done
     anew: NotRequired[str]  # that Ray has started the actor anew, and what is gone
     unasked: NotRequired[list[str]]  # errors in its process for whose results nobody had asked
+    cancelled: NotRequired[list[str]]  # where a task was cancelled, and the handler that does not catch that
     dropped: NotRequired[list[str]]  # each `finally` of the failing code that drops what is raised
     remote: NotRequired[str]  # where another process raised it, which passed it on through a pool
     hidden: NotRequired[str]  # the exception that `raise ... from None` leaves out
     late: NotRequired[str]  # that it may have failed before its line
     misfits: NotRequired[list[str]]  # the key, index, ids, array or file that did not fit
+    loops: NotRequired[list[str]]  # the lock or queue of asyncio that belongs to another event loop
     changed: NotRequired[list[str]]  # variables that may have been written to after the error
+    earlier: NotRequired[list[str]]  # variables that are of an earlier round of a loop
     remade: NotRequired[str]  # why an exception of a task could not be unpickled
     way: NotRequired[str]  # to what could not be pickled, from what was to be sent
     modules: NotRequired[dict[str, dict[str, str]]]  # of the program, in which it failed: the file and its digest

@@ -89,12 +89,15 @@ def _is_wait(frame: FrameType) -> bool:
 
 
 def _said(error: BaseException) -> str:
-    """Of an error of Ray's that hands on another one, that one: Ray's own text is a whole traceback."""
+    """Of an error of Ray's that hands on another one, that one, which was raised elsewhere, and was awaited here: Ray's
+    own text is a whole traceback.
+    """
     try:
         cause = getattr(error, "cause", None) if type(error).__name__.startswith("RayTaskError") else None
         own = cause if isinstance(cause, BaseException) else error
         text = scrub_start(str(own), TEXT)
-        return f"{type(own).__name__}: {text}" if text else type(own).__name__
+        said = f"{type(own).__name__}: {text}" if text else type(own).__name__
+        return said if own is error else f"{said}, awaited"
     except Exception:  # noqa: BLE001 - the program's own text of it may fail
         return type(error).__name__
 

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from .passing import unframed
+
 MARK = "__devkit_enters__"
 _Executor = Callable[..., Any]
 
@@ -46,7 +48,11 @@ def _telling(executor: _Executor) -> _Executor:
     def entering(*arguments: Any, **named: Any) -> Any:
         for call in _wanted:
             call()
-        return executor(*arguments, **named)
+        try:
+            return executor(*arguments, **named)
+        except BaseException as error:
+            unframed(error)
+            raise
 
     setattr(entering, MARK, True)
     return entering

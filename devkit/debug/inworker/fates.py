@@ -83,7 +83,9 @@ def _why(actor: Any) -> str:
 
 
 def orphaned(job_id: str) -> list[Document]:
-    """{"class", "pid", "ended", "owner": {"class", "pid", "why"}} of a job's actors that ended with their owner."""
+    """{"class", "pid", "ended", "owner": {"class", "pid", "why", "actor"}} of a job's actors that ended with their
+    owner.
+    """
     actors = [each for each in _actors() if each.job_id.hex() == job_id and not each.name.startswith(OWN)]
     by_worker = {each.address.worker_id.hex(): each for each in actors}
     found = ((each, by_worker.get(owner)) for each in actors if (owner := orphans.owner_in(_why(each))))
@@ -92,10 +94,14 @@ def orphaned(job_id: str) -> list[Document]:
             "class": each.class_name,
             "pid": each.pid,
             "ended": each.end_time / 1000 if each.end_time else None,
-            "owner": {"class": own.class_name, "pid": own.pid, "why": _why(own)} if own is not None else None,
+            "owner": _owner(own) if own is not None else None,
         }
         for each, own in found
     ]
+
+
+def _owner(own: Any) -> Document:
+    return {"class": own.class_name, "pid": own.pid, "why": _why(own), "actor": own.actor_id.hex()}
 
 
 def instance(actor: str, job_id: str) -> Document | None:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from . import calls_made
 from .hub_place import KV_NAMESPACE, gcs
 from .line_warnings import once
+from .passing import unframed
 from .plain_data import Parts, differing, parts, shown
 from .stacks import users_lines
 
@@ -55,9 +56,17 @@ def watch() -> None:
     def _remote(self: Any, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
         calls_made.tell_passed(args, kwargs)
         if not options.get("name"):
-            return original(self, args, kwargs, **options)
+            try:
+                return original(self, args, kwargs, **options)
+            except BaseException as error:
+                unframed(error)
+                raise
         _now.made = ""
-        found = original(self, args, kwargs, **options)
+        try:
+            found = original(self, args, kwargs, **options)
+        except BaseException as error:
+            unframed(error)
+            raise
         with suppress(Exception):  # another Ray's, or one that ends: the actor is there all the same
             _came(self, args or (), kwargs or {}, options, found._ray_actor_id.hex())
         return found

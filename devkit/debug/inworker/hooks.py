@@ -67,7 +67,7 @@ def install(agent: Agent, *, driver: bool) -> None:
     if driver:
         core.at_end(lambda: _at_end(agent, ray, on_its_way))
         sent_globals.watch()
-        cut_off.watch()
+    cut_off.watch()
     calls_made.watch(driver=driver)
     untaken.watch(driver=driver)
     if agent.settings.post_mortem != "off":

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from . import editions, hub_caught, kept_waiting, kills, named, orphans, packages, signals, table
+from . import cancels, editions, hub_caught, kept_waiting, kills, named, orphans, packages, signals, table
 from .hub_place import is_own
 from .identity import DRIVER
 from .lineage import is_of, is_of_a_death
@@ -139,7 +139,7 @@ def is_comparable(document: Document) -> bool:
 
 def is_to_be_looked_at(document: Document) -> bool:
     """Whether others may know more of it."""
-    of_others = bool(kept_waiting.actors_of(document) or named.wanted(document))
+    of_others = bool(kept_waiting.actors_of(document) or named.wanted(document) or document.get("cancels"))
     return of_others or is_comparable(document) or may_miss_others(document)
 
 
@@ -162,6 +162,8 @@ async def look_closer(hub: Hub, document: Document) -> None:
     try:
         if actors := kept_waiting.actors_of(document):
             await _find_places(hub, document, actors)
+        if tasks := document.get("cancels"):
+            await _find_cancel(hub, document, [*map(str, tasks)])
         if name := named.wanted(document):
             await _find_name(hub, document, name)
         if may_miss_others(document):
@@ -180,6 +182,16 @@ async def _find_places(hub: Hub, document: Document, actors: list[str]) -> None:
         hub.add_to_crash(document, waiting=found)
 
 
+async def _find_cancel(hub: Hub, document: Document, tasks: list[str]) -> None:
+    workers = [each for each in hub.meant(document["job_id"]) if each != document["worker_id"]]
+    whose = [hub.table.workers[each].identity for each in workers]
+    answers = await asyncio.gather(*(hub.ask(each, "cancelled", WHERE_SECONDS, tasks=tasks) for each in workers))
+    told = ((by, each["site"]) for by, each in zip(whose, answers, strict=True) if cancels.is_site(each.get("site")))
+    if found := next(told, None):
+        by, at = found
+        hub.add_to_crash(document, cancelled=[cancels.sentence(at, by), *(document.get("cancelled") or ())])
+
+
 async def _find_name(hub: Hub, document: Document, name: str) -> None:
     try:
         found = await hub.surroundings.named(name)
@@ -191,12 +203,24 @@ async def _find_name(hub: Hub, document: Document, name: str) -> None:
 
 async def _find_orphans(hub: Hub, document: Document) -> None:
     try:
-        found = orphans.said(await hub.surroundings.orphaned(document["job_id"]), document["time"])
+        ended = await hub.surroundings.orphaned(document["job_id"])
     except Exception as error:  # noqa: BLE001 - a GCS that is busy: the crash is told without it
         say(f"which actors ended before crash {document['id']} is not known: {error!r}")
         return
-    if found:
+    killers: dict[str, Document | None] = {}
+    for owner in (one for each in ended if (one := each.get("owner"))):
+        actor = str(owner.get("actor") or "")
+        if actor not in killers:
+            killers[actor] = await _killed(hub, actor, str(owner["why"]))
+        owner["killed"] = killers[actor]
+    if found := orphans.said(ended, document["time"]):
         hub.add_to_crash(document, orphans=found)
+
+
+async def _killed(hub: Hub, actor: str, why: str) -> Document | None:
+    """Who killed an owner by `ray.kill`, and where; `why` it ended, in Ray's words."""
+    killer = await _killer_of(hub, actor) if kills.BY_KILL in why else _known_killer(hub, actor)
+    return {"by": kills.who(killer[0]), **killer[1]} if killer is not None else None
 
 
 async def _compare(hub: Hub, document: Document) -> None:

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from .passing import unframed
 from .stacks import users_lines
 
 MOST = 20  # that are told, the last ones
@@ -39,7 +40,11 @@ def _watched(original: Callable[..., Any], on_new: Callable[[], object]) -> Call
         if (name := _id_of(actor)) and (site := next(users_lines(sys._getframe(1)), None)):
             _noted.append({"actor": name, **site})
             on_new()
-        return original(actor, *arguments, **options)
+        try:
+            return original(actor, *arguments, **options)
+        except BaseException as error:
+            unframed(error)
+            raise
 
     setattr(kill, _MARK, True)
     return kill
@@ -104,9 +109,16 @@ def reason(killer: Document, site: Document) -> str:
     return f"it{_by(killer, site)}"
 
 
+def who(killer: Document) -> str:
+    """
+    >>> who({"role": "driver", "pid": 3}), who({"role": "Watchdog", "pid": 7})
+    ('the driver', 'Watchdog pid 7')
+    """
+    return "the driver" if killer["role"] == "driver" else f"{killer['role']} pid {killer['pid']}"
+
+
 def _by(killer: Document, site: Document) -> str:
-    by = "the driver" if killer["role"] == "driver" else f"{killer['role']} pid {killer['pid']}"
-    return f"{_BY}{by} called at {site['file']}:{site['line']} in {site['function']}"
+    return f"{_BY}{who(killer)} called at {site['file']}:{site['line']} in {site['function']}"
 
 
 def is_told(message: str) -> bool:

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from .passing import unframed
+
 MARK = "__devkit_raised__"
 
 Raised = Callable[[Any], Any]  # a limit as it would be -> as it shall be
@@ -122,7 +124,11 @@ class Argument:
             given = signature.bind(*arguments, **named)
             given.apply_defaults()
             given.arguments[self.parameter] = raised(given.arguments[self.parameter])
-            return original(*given.args, **given.kwargs)
+            try:
+                return original(*given.args, **given.kwargs)
+            except BaseException as error:
+                unframed(error)
+                raise
 
         setattr(wrapper, MARK, True)
         after = type(found)(wrapper) if isinstance(found, (classmethod, staticmethod)) else wrapper

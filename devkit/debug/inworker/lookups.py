@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .passing import unframed
 from .stacks import users_lines
 
 MOST_NAMES = 20
@@ -60,8 +61,10 @@ def _watched(original: Callable[..., Any], module: Any) -> Callable[..., Any]:
         key = str(name), namespace or str(getattr(module.global_worker, "namespace", "") or "")
         try:
             handle = original(name, namespace)
-        except ValueError:
-            _note(*key)
+        except Exception as error:
+            if isinstance(error, ValueError):
+                _note(*key)
+            unframed(error)
             raise
         _failed.pop(key, None)
         return handle

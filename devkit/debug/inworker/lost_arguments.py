@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 from . import calls_made, executed, hits, noticeboard
 from .changed_globals import CONTAINERS, name_of
 from .executed import Function
+from .passing import unframed
 from .sources import is_users
 from .stacks import OURS
 from .words import warn
@@ -97,7 +98,11 @@ def covered(function: Any, name: str, state: _State) -> Function:
     @functools.wraps(function)  # with what Ray asks of it: `name` and `method`
     def calls(*arguments: Any, **named: Any) -> Any:
         before = _look(arguments[own:], named)
-        result = function(*arguments, **named)
+        try:
+            result = function(*arguments, **named)
+        except BaseException as error:
+            unframed(error)
+            raise
         if before:
             with suppress(Exception):  # objects of somebody's own make
                 call = f"{type(arguments[0]).__name__}.{function.name}" if own else task

@@ -27,6 +27,7 @@ from typing import Any
 from . import calls_made, executed, hits, noticeboard
 from .changed_globals import NUMBERS, Changed, changes_of, fingerprint, value_in
 from .executed import Function
+from .passing import unframed
 from .sources import is_users
 from .words import warn
 
@@ -92,6 +93,9 @@ def covered(function: Any, name: str, kinds: list[type], state: _State) -> Funct
     def calls(*arguments: Any, **named: Any) -> Any:
         try:
             return function(*arguments, **named)
+        except BaseException as error:
+            unframed(error)
+            raise
         finally:
             with suppress(Exception):  # a container that another thread changes, or no thread is to be had
                 call = task if method is None else f"{type(arguments[0]).__name__}.{function.name}"

@@ -10,6 +10,7 @@ from typing import Any
 
 from . import called_methods, entering
 from .imports import on_import
+from .passing import unframed
 
 EXECUTOR = "actor_method_executor"  # Ray's function around each call of an actor's method
 BUDGET = 0.005  # seconds for the values of one call
@@ -51,7 +52,11 @@ def _watch(
         )  # with what Ray asks of it, `name` and `method`; and it counts as a function of Ray's
         def making(__ray_actor: Any, *arguments: Any, **named: Any) -> Any:
             on_making((method, type(__ray_actor).__name__, (None, *arguments), named))
-            result = executor(__ray_actor, *arguments, **named)
+            try:
+                result = executor(__ray_actor, *arguments, **named)
+            except BaseException as error:
+                unframed(error)
+                raise
             on_made()  # only now it may know its rank
             return result
 

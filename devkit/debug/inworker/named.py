@@ -8,8 +8,9 @@ from typing import Any
 _FAILED = re.compile(r"Failed to look up actor with name '([^'\n]{1,200})'")
 DEAD = "DEAD"
 
-_ALL_GONE = "all references to the actor were removed"  # in Ray's words
-_UNKEPT = "no handle was left that keeps it, as those of get_actor and get_if_exists do not; it is not detached"
+ALL_GONE = "all references to the actor were removed"  # in Ray's words
+UNKEPT = "no handle was left that keeps it"
+_UNKEPT = f"{UNKEPT}, as those of get_actor and get_if_exists do not; it is not detached"
 
 Document = dict[str, Any]
 
@@ -48,9 +49,18 @@ def said(name: str, found: list[Document], failed: float) -> str:
         return f"{who} has the name {name!r} in namespace {last['namespace']!r}{state}"
     ago = failed - float(last["ended"] or 0)
     when = f", and ended {ago:.1f} s before" if last["ended"] and ago > 0 else ", and has ended"
-    gone = _ALL_GONE in str(last["why"])
+    gone = ALL_GONE in str(last["why"])
     why = _UNKEPT if gone else str(last["why"]).rstrip(".")
     return f"{who} had the name {name!r}{when}{f': {why}' if why else ''}"
 
 
-__all__ = ["said", "wanted"]
+def unkept(name: str) -> str:
+    """Why an actor ended to which nothing referred any more, in Ray's words; one without a name has other handles.
+
+    >>> unkept("")
+    'no handle was left that keeps it; it is not detached'
+    """
+    return _UNKEPT if name else f"{UNKEPT}; it is not detached"
+
+
+__all__ = ["ALL_GONE", "said", "unkept", "wanted"]

@@ -11,6 +11,7 @@ from typing import Any
 
 from .imports import on_import
 from .line_warnings import once
+from .passing import unframed
 
 _MARK = "__devkit_batches__"
 
@@ -33,6 +34,9 @@ def _watch(kind: Any) -> None:
             with suppress(Exception):  # a sampler of somebody's own make: the loop ends all the same
                 if self._num_yielded == 0 and (why := _why(self)):
                     once("no batch", f"the DataLoader has given no batch: {why}", 1)
+            raise
+        except BaseException as error:
+            unframed(error)
             raise
 
     setattr(gives, _MARK, True)

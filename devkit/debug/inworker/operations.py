@@ -162,6 +162,13 @@ def where(_agent: Any, document: Document) -> Document:
     return kept_waiting.where(list(map(str, document["actors"])))
 
 
+def cancelled(_agent: Any, document: Document) -> Document:
+    """Where this process has cancelled one of these tasks."""
+    from . import cancels
+
+    return {"site": next(filter(None, (cancels.site(str(each)) for each in document["tasks"])), None)}
+
+
 def modules(_agent: Any, document: Document) -> Document:
     """Which copies of these modules, and which versions of the packages of others, this process has."""
     from . import editions, packages
@@ -188,5 +195,6 @@ OPERATIONS: dict[str, Callable[[Any, Document], Document]] = {
     "kept": kept,
     "modules": modules,
     "where": where,
+    "cancelled": cancelled,
     "caught": caught,
 }

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from .imports import on_import
+from .passing import unframed
 from .stacks import users_lines
 
 _MARK = "__devkit_steps__"
@@ -112,7 +113,11 @@ def _watch_optimizers(module: Any) -> None:
 
     @functools.wraps(original)
     def made(self: Any, *arguments: Any, **options: Any) -> None:
-        original(self, *arguments, **options)
+        try:
+            original(self, *arguments, **options)
+        except BaseException as error:
+            unframed(error)
+            raise
         if not torch.compiler.is_compiling():
             with suppress(Exception):  # one of somebody's own make, which can't be a key: it is none of ours
                 _seen[self] = Seen(site(2))
@@ -176,11 +181,16 @@ def _watch_backward(module: Any) -> None:
             passes.of_graphs += 1
         if _is_not_finite(torch, tensors):
             passes.not_finite += 1
-        if not passes.listeners:
-            return original(tensors, *arguments, **options)
-        _listen("backward_begins")
-        result = original(tensors, *arguments, **options)
-        _listen("backward_ended")
+        listens = bool(passes.listeners)
+        if listens:
+            _listen("backward_begins")
+        try:
+            result = original(tensors, *arguments, **options)
+        except BaseException as error:
+            unframed(error)
+            raise
+        if listens:
+            _listen("backward_ended")
         return result
 
     setattr(backward, _MARK, True)

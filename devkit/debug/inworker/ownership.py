@@ -11,6 +11,7 @@ from types import FrameType
 from typing import Any
 
 from .lineage import chain_of
+from .passing import unframed
 from .stacks import users_lines
 
 LOST = " is lost with its owner"
@@ -85,7 +86,11 @@ def watch(module: Any, on_new: Callable[[], object]) -> None:
 def _watched(original: Callable[..., Any], on_new: Callable[[], object]) -> Callable[..., Any]:
     @functools.wraps(original)
     def put(*arguments: Any, **options: Any) -> Any:
-        reference = original(*arguments, **options)
+        try:
+            reference = original(*arguments, **options)
+        except BaseException as error:
+            unframed(error)
+            raise
         if options.get("_owner") is None and _note(reference.hex(), sys._getframe(1)):
             on_new()
         return reference

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple
 
-from . import entering
+from . import entering, landings
 from .caught import FLOW, Caught, Flight, flight, is_again, kept_at
 from .finding import stacks
 from .sources import is_users, source_of
@@ -31,6 +31,11 @@ class _Flying(NamedTuple):
     flight: Flight
     error: int  # the exception's id, as long as it lives
     since: float  # on the clock that never goes back
+    is_met: bool  # whether it came to what may catch it, and not to the exit of a `with` or a `finally` before that
+
+    def is_over(self, now: float) -> bool:
+        """Whether it was caught, if the frame is in a handler still."""
+        return self.is_met and now - self.since >= HANDLING_SECONDS
 
 
 class Traced:
@@ -73,7 +78,11 @@ class Traced:
     def handling(self) -> list[Flight]:
         """What frames that go on have caught last, which nothing has told yet."""
         now = time.monotonic()
-        return [each.flight for each in list(self._flying.values()) if now - each.since >= HANDLING_SECONDS]
+        every = [(name, each.flight) for name, each in list(self._flying.items()) if each.is_over(now)]
+        passing = (
+            {id(frame) for _, frame in stacks() if landings.is_passing(frame.f_code, frame.f_lasti)} if every else ()
+        )
+        return [found for name, found in every if name not in passing]
 
     def close(self) -> None:
         entering.forget()
@@ -116,13 +125,15 @@ class Traced:
         found = flight(error, trace)
         before = self._flying.pop(id(frame), None)
         if before is not None and not _goes_on(before, frame, error, trace):
-            self._caught.add(before.flight)
+            self._add(before)
         if found is None:
             return
         self._raised(frame, error, trace)  # it may stop there
         if len(self._flying) >= MOST:
             self._flying.clear()
-        self._flying[id(frame)] = _Flying(found, id(error), time.monotonic())
+        place = landings.landing_from(frame.f_code, frame.f_lasti)
+        is_met = place is not None and place.kind == landings.CATCHES
+        self._flying[id(frame)] = _Flying(found, id(error), time.monotonic(), is_met)
 
     def _left(self, frame: FrameType) -> None:
         """In the usual way, it has caught what came to it; by an exception, that goes on."""
@@ -131,9 +142,16 @@ class Traced:
             return
         flying = self._flying.pop(id(frame))
         if instruction == _RETURN:
-            self._caught.add(flying.flight)
+            self._add(flying)
         elif flying.flight.kind not in USUAL and (keeper := kept_at(frame)) is not None:
             self._caught.keep(flying.error, flying.flight, keeper, frame)
+
+    def _add(self, flying: _Flying) -> None:
+        self._caught.add(flying.flight)
+        for name, each in list(self._flying.items()):
+            is_same = each.error == flying.error and each.flight[:3] == flying.flight[:3]
+            if is_same and not each.is_met:  # the exit of a `with` is the program's own, and has handled it
+                del self._flying[name]
 
 
 def _goes_on(before: _Flying, frame: FrameType, error: BaseException, trace: TracebackType | None) -> bool:

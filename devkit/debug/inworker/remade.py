@@ -5,11 +5,13 @@ Looks at classes, and runs none of the program's code.
 
 from __future__ import annotations
 
+import dis
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
-from types import FunctionType
+from dataclasses import dataclass, field
+from itertools import takewhile
+from types import CodeType, FunctionType
 from typing import Any
 
 from .sources import is_users
@@ -31,6 +33,8 @@ class Wants:
     most: int | None  # that it takes by place; None: any number
     passes: bool  # whether its `args` are what it passes to super().__init__, as far as its code tells
     sets: bool  # whether it may set its `args` itself
+    kept: dict[str, str] = field(default_factory=dict)  # what has its arguments afterwards, by their names: "self.tool"
+    may: tuple[str, ...] = ()  # what it may be given by place, behind those
 
 
 def remade(error: BaseException) -> str:
@@ -86,22 +90,29 @@ def _remedy(kind: type, wants: Wants) -> str:
     """What is to be changed, in the program's own code.
 
     >>> late = type("Late", (Exception,), {"__module__": "__main__"})
-    >>> _remedy(late, Wants(("message",), ("status", "body"), 1, True, False))
+    >>> _remedy(late, Wants(("message",), ("status",), 1, True, False, {"message": "self.args[0]", "status": "self.s"}))
     'define a __reduce__ that returns all of them, those by name through functools.partial: `functools.partial(Late, \
-status=..., body=...), (message,)`'
-    >>> _remedy(late, Wants(("tool", "code"), (), 2, True, False))
-    'define a __reduce__ that returns all of them: `Late, (tool, code)`'
+status=self.s), (self.args[0],)`'
+    >>> _remedy(late, Wants(("tool", "code"), (), 2, True, False, {"tool": "self.tool"}))
+    'define a __reduce__ that returns all of them, with code kept as an attribute: `Late, (self.tool, self.code)`'
     """
     if not _is_the_programs(kind):
         return _ANOTHER
     name = kind.__name__
     if not wants.by_place and not wants.by_name:
         return f"define a __reduce__ that returns what it takes: `{name}, ()`"
-    places = f"({', '.join(wants.by_place)}{',' * (len(wants.by_place) == 1)})"
+    given = [wants.kept.get(each, f"self.{each}") for each in wants.by_place]
+    given += [wants.kept[each] for each in takewhile(wants.kept.__contains__, wants.may)]
+    places = f"({', '.join(given)}{',' * (len(given) == 1)})"
+    how = [_BY_NAME] if wants.by_name else []
+    if missing := [each for each in (*wants.by_place, *wants.by_name) if each not in wants.kept]:
+        as_what = "as an attribute" if len(missing) == 1 else "as attributes"
+        how.append(f"with {' and '.join(filter(None, (', '.join(missing[:-1]), missing[-1])))} kept {as_what}")
+    what = f"define a __reduce__ that returns all of them{''.join(f', {each}' for each in how)}"
     if not wants.by_name:
-        return f"define a __reduce__ that returns all of them: `{name}, {places}`"
-    names = ", ".join(f"{each}=..." for each in wants.by_name)
-    return f"define a __reduce__ that returns all of them, {_BY_NAME}: `functools.partial({name}, {names}), {places}`"
+        return f"{what}: `{name}, {places}`"
+    names = ", ".join(f"{each}={wants.kept.get(each, f'self.{each}')}" for each in wants.by_name)
+    return f"{what}: `functools.partial({name}, {names}), {places}`"
 
 
 def _wants(kind: Any) -> Wants | None:
@@ -119,7 +130,34 @@ def _wants(kind: Any) -> Wants | None:
     most = None if code.co_flags & 0x04 else code.co_argcount - 1  # *args
     names = code.co_names
     by_name = tuple(each for each in by_name if each not in defaults)
-    return Wants(by_place, by_name, most, "__init__" in names, "args" in names)
+    may = code.co_varnames[1 + len(by_place) : code.co_argcount]
+    return Wants(by_place, by_name, most, "__init__" in names, "args" in names, _kept(code), may)
+
+
+def _kept(code: CodeType) -> dict[str, str]:
+    """What an `__init__` keeps its arguments in: `self.tool = tool`, or `args` where that is all that it passes on.
+
+    Also an attribute of an argument's name that is set to something else, as to `int(code)`.
+    """
+    own, *arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if code.co_argcount else ("",)
+    found: dict[str, str] = {}
+    before: list[str] = []  # what was loaded last; empty: another instruction
+    called, sets = False, "args" in code.co_names
+    for each in dis.get_instructions(code):
+        if each.opname == "STORE_ATTR" and before and before[-1] == own:
+            if len(before) > 1 and before[-2] in arguments:
+                found.setdefault(before[-2], f"self.{each.argval}")
+            elif each.argval in arguments:
+                found.setdefault(each.argval, f"self.{each.argval}")
+        is_all = called and each.opname == "CALL" and each.arg == 1 and len(before) == 1
+        if is_all and before[0] in arguments and not sets:
+            found.setdefault(before[0], "self.args[0]")
+        if each.opname.startswith("LOAD_FAST"):
+            before += each.argval if isinstance(each.argval, tuple) else (each.argval,)
+        elif each.opname not in ("PRECALL", "RESUME", "CACHE"):
+            before = []
+            called = each.argval == "__init__" or "__init__" in (each.argval if isinstance(each.argval, tuple) else ())
+    return found
 
 
 def _is_registered(kind: type) -> bool:

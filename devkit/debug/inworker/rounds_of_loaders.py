@@ -15,6 +15,7 @@ from typing import Any
 
 from . import no_rounds
 from .imports import on_import
+from .passing import unframed
 from .sources import is_users
 from .stacks import OURS
 from .training_loops import LOADER, NAMED, Loop
@@ -42,6 +43,9 @@ def _watch(kind: Any) -> None:
                 _gave.discard(self)
                 for loop, frame in _loop(sys._getframe(1)):
                     no_rounds.ended(loop, frame)
+            raise
+        except BaseException as error:
+            unframed(error)
             raise
         if self not in _gave:
             with suppress(Exception):

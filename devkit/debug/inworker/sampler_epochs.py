@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from .imports import on_import
 from .line_warnings import once
 from .optimizer_steps import passes
+from .passing import unframed
 from .stacks import users_lines
 
 DEPTH = 4  # of the program's lines that a loop is known by
@@ -74,6 +75,9 @@ def _watch_iterator(kind: Any) -> None:
         except StopIteration:
             with suppress(Exception):  # another torch's, or a sampler of somebody's own make
                 _ended(self)
+            raise
+        except BaseException as error:
+            unframed(error)
             raise
 
     setattr(__next__, _MARK, True)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from .changed_globals import changes_of
 from .expressions import VALUE, short
 from .insides import type_name
+from .passing import unframed
 from .redaction import REDACTED, redact, scrub_start
 from .stacks import users_lines
 
@@ -55,7 +56,11 @@ def _noting(original: Any) -> Any:
     def export(self: Any, sent: Any, *arguments: Any, **options: Any) -> Any:
         with suppress(Exception):  # another Ray's, or an object of somebody's own make: it is sent all the same
             _note(sent)
-        return original(self, sent, *arguments, **options)
+        try:
+            return original(self, sent, *arguments, **options)
+        except BaseException as error:
+            unframed(error)
+            raise
 
     setattr(export, _MARK, True)
     return export

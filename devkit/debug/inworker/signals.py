@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from .passing import unframed
 from .stacks import users_lines
 from .words import NO_WORD
 
@@ -43,7 +44,11 @@ def watch(on_new: Callable[[], object]) -> None:
         if number in DEADLY and pid > 0 and pid != os.getpid():
             _note(pid, number, on_new)
         _note_halt(pid, number)
-        original(pid, number)
+        try:
+            original(pid, number)
+        except BaseException as error:
+            unframed(error)
+            raise
 
     setattr(kill, _MARK, True)
     os.kill = kill

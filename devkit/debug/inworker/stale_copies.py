@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from .imports import on_import
 from .insides import attributes
 from .line_warnings import once
+from .passing import unframed
 from .plain_data import Parts, differing, parts, shown
 from .stacks import users_lines
 
@@ -56,7 +57,11 @@ def _watch(module: Any) -> None:
 def _followed(original: Any, after: Any) -> Any:
     @functools.wraps(original)
     def calls(self: Any, *arguments: Any, **options: Any) -> Any:
-        result = original(self, *arguments, **options)
+        try:
+            result = original(self, *arguments, **options)
+        except BaseException as error:
+            unframed(error)
+            raise
         with suppress(Exception):  # another torch's, or one of somebody's own make: it goes on all the same
             after(self, arguments[0] if arguments else options.get("loader"))
         return result

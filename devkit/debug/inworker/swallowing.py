@@ -83,6 +83,17 @@ def handler(file: str, line: int, kind: str, bases: Sequence[str] = (), entry: i
     return NONE
 
 
+def named_at(file: str, line: int, name: str) -> int:
+    """The line of a handler around this one that names such a type, and nothing of whatever comes; 0: there is none."""
+    inside = [each for each in _guards(file) if each.first <= line <= each.last]
+    depth = max((each.depth for each in inside), default=0)
+    for guard in (each for each in inside if each.depth == depth):
+        for names, at in zip(guard.handlers, guard.lines, strict=False):
+            if names and name in names and not {*_ALL} & {*names}:
+                return at
+    return 0
+
+
 def _of(guard: Guard, kind: str, bases: Sequence[str]) -> Handler | None:
     """None: none of its handlers."""
     for names, line in zip(guard.handlers, guard.lines, strict=False):
@@ -186,4 +197,17 @@ def _tail(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-__all__ = ["ANY", "KEEPERS", "KEPT", "LAST", "NAMED", "NONE", "OF_TASKS", "UNKNOWN", "USUAL", "Handler", "handler"]
+__all__ = [
+    "ANY",
+    "KEEPERS",
+    "KEPT",
+    "LAST",
+    "NAMED",
+    "NONE",
+    "OF_TASKS",
+    "UNKNOWN",
+    "USUAL",
+    "Handler",
+    "handler",
+    "named_at",
+]

@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 from .lifting import MARK
+from .passing import unframed
 
 DAY = timedelta(days=1)
 # Meeting the others is different: a peer that died before it came is noticed by this time-out alone.
@@ -60,7 +61,11 @@ def _with_time(original: Callable[..., Any], least: timedelta) -> Callable[..., 
         else:
             named["timeout"] = longer(named.get("timeout"), least)
         _raise_in_options(parameters, arguments, named, least)
-        return original(*arguments, **named)
+        try:
+            return original(*arguments, **named)
+        except BaseException as error:
+            unframed(error)
+            raise
 
     return wrapper
 

@@ -20,10 +20,14 @@ FRAMES = 5  # of the user's, the innermost ones
 ITEMS, PARTS = 50, 1000  # that are looked at: of one container, and altogether
 DEPTH = 2  # from a variable
 MOST = 3  # that are told of
+TASK, FUTURE = "task of asyncio", "future"
 
 
 def said(errors: Iterable[BaseException], but: Iterable[BaseException] = ()) -> list[str]:
-    """One line for each error, with how many have failed at the same place; none for `but`, of which others tell."""
+    """One line for each error, with how many have failed at the same place; none for `but`, of which others tell.
+
+    Those of the kind and place of `errors` are no other matter, but more of the same.
+    """
     chain, elsewhere = list(errors), list(but)
     frames = [frame for each in chain for frame, _ in places_of(each.__traceback__)]
     users = [each for each in dict.fromkeys(frames) if is_users(each.f_code.co_filename)][:FRAMES]
@@ -31,13 +35,30 @@ def said(errors: Iterable[BaseException], but: Iterable[BaseException] = ()) -> 
     for error, what in [*_of_tasks(), *_of_futures(users)]:
         if not any(error is each for each in (*chain, *elsewhere)):
             counted.setdefault((what, place(error)), []).append(error)
-    return [_line(what, at, found) for (what, at), found in counted.items()][:MOST]
+    return [_line(what, at, found, are_same(found, chain)) for (what, at), found in counted.items()][:MOST]
 
 
-def _line(what: str, where: str, found: list[BaseException]) -> str:
-    many = f"{len(found)} {what}s have" if len(found) > 1 else f"{'an' if what[0] in 'aeiou' else 'a'} {what} has"
-    at = f" at {where}" if where else ""
-    return f"{many} failed by {error_line(found[0])}{at}, and nobody had asked for that"
+def _line(what: str, where: str, found: list[BaseException], alike: bool) -> str:
+    many, at = len(found), f" at {where}" if where else ""
+    if alike:
+        return f"{f'{many} other {_many(what)}' if many > 1 else f'another {what}'} failed likewise{at}"
+    who = f"{many} {_many(what)} have" if many > 1 else f"a {what} has"
+    return f"{who} failed by {error_line(found[0])}{at}, and nobody had asked for that"
+
+
+def are_same(found: Iterable[BaseException], chain: Iterable[BaseException]) -> bool:
+    """Whether all of these are of one kind, and from one place, with one of the others."""
+    known = {(type(each), at) for each in chain if (at := place(each))}
+    return all((type(each), place(each)) in known for each in found)
+
+
+def _many(what: str) -> str:
+    """
+    >>> _many(TASK), _many(FUTURE)
+    ('tasks of asyncio', 'futures')
+    """
+    first, of, rest = what.partition(" of ")
+    return f"{first}s{of}{rest}"
 
 
 def place(error: BaseException) -> str:
@@ -56,7 +77,7 @@ def _of_tasks() -> Iterator[tuple[BaseException, str]]:
     for task in list(known):
         error = getattr(task, "_exception", None)
         if isinstance(error, BaseException) and getattr(task, "_log_traceback", False):
-            yield error, "task of asyncio"
+            yield error, TASK
 
 
 def _of_futures(frames: Iterable[FrameType]) -> Iterator[tuple[BaseException, str]]:
@@ -70,7 +91,7 @@ def _of_futures(frames: Iterable[FrameType]) -> Iterator[tuple[BaseException, st
             for each in _within(value, DEPTH, seen):
                 error = getattr(each, "_exception", None) if isinstance(each, module.Future) else None
                 if isinstance(error, BaseException) and not _is_taken(error):
-                    yield error, "future"
+                    yield error, FUTURE
 
 
 def _is_taken(error: BaseException) -> bool:
@@ -93,4 +114,4 @@ def _within(value: Any, depth: int, seen: set[int]) -> Iterator[Any]:
         yield from _within(each, depth - 1, seen)
 
 
-__all__ = ["place", "said"]
+__all__ = ["are_same", "place", "said"]

@@ -11,6 +11,7 @@ from typing import Any
 
 from .imports import on_import
 from .line_warnings import once
+from .passing import unframed
 
 NAME = 60  # characters of a tensor's name
 _MARK = "__devkit_loads__"
@@ -31,7 +32,11 @@ def _watch(kind: Any) -> None:
         told = ""
         with suppress(Exception):  # asked before: with `assign=True` they are its own after it
             told = _its_own(self, state_dict)
-        result = original(self, state_dict, *arguments, **options)
+        try:
+            result = original(self, state_dict, *arguments, **options)
+        except BaseException as error:
+            unframed(error)
+            raise
         with suppress(Exception):  # a class of somebody's own make, which answers otherwise: it has loaded
             if told := _taken_nothing(result, state_dict) or told:
                 once("load_state_dict", told, 1)

@@ -27,6 +27,7 @@ from . import noticeboard
 from .core import asking
 from .expressions import VALUE, nodes_of, short, tree_of
 from .imports import on_import
+from .passing import unframed
 from .redaction import REDACTED, redact, scrub_start
 from .sources import is_users
 from .stacks import OURS, users_lines
@@ -149,8 +150,9 @@ def _reading(original: Any, noted: Any) -> Any:
             return original(self, key)
         try:
             value = original(self, key)
-        except KeyError:
+        except KeyError as error:
             noted(key, None, sys._getframe(1))
+            unframed(error)
             raise
         noted(key, value, sys._getframe(1))
         return value

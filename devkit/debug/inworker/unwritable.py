@@ -166,20 +166,21 @@ def _assigned(name: str, code: CodeType) -> str:
     if tree is None or parts[0] != "self" or len(parts) != 2:
         return ""
     wanted, owner = ".".join(parts), code.co_qualname.rpartition(".")[0]
-    lines = [(at, each) for at, each in _assignments(tree, wanted, "") if each.rpartition(".")[0] == owner]
+    lines = [(at, each) for at, each in assignments(tree, wanted, "") if each.rpartition(".")[0] == owner]
     base = os.path.basename(code.co_filename)
     places = " and ".join(f"{base}:{at} in {each}" for at, each in lines)
     return f" ({wanted} is assigned at {places})" if 0 < len(lines) <= PLACES else ""
 
 
-def _assignments(node: ast.AST, wanted: str, function: str) -> Iterator[tuple[int, str]]:
+def assignments(node: ast.AST, wanted: str, function: str) -> Iterator[tuple[int, str]]:
+    """(line, function) of each place within the `function` that assigns an attribute, but for a new array or None."""
     for each in ast.iter_child_nodes(node):
         inner = f"{function}.{each.name}".lstrip(".") if isinstance(each, _FUNCTIONS) else function
         if isinstance(each, ast.Assign | ast.AnnAssign) and each.value is not None and not _makes(each.value):
             targets = each.targets if isinstance(each, ast.Assign) else [each.target]
             if any(isinstance(one, ast.Attribute) and ast.unparse(one) == wanted for one in targets):
                 yield each.lineno, inner
-        yield from _assignments(each, wanted, inner)
+        yield from assignments(each, wanted, inner)
 
 
 def _makes(value: ast.expr) -> bool:
@@ -194,4 +195,4 @@ def _short(file: str) -> str:
     return file.replace(os.sep, "/").rpartition("-packages/")[2]
 
 
-__all__ = ["said"]
+__all__ = ["assignments", "said"]
