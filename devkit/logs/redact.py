@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -47,11 +48,25 @@ def without(words: str, secrets: Sequence[str]) -> str:
     >>> without("no such key: abc123, and ${xyz9} is not set", ["abc123 def", "p$xyz9"])
     'no such key: <redacted>, and ${<redacted>} is not set'
     """
-    known = [secret for secret in secrets if len(secret) >= _SHORTEST]
-    shown = text(words)
+    known, begins = _known(tuple(secrets))
+
+    def shown(found: re.Match[str]) -> str:
+        return REDACTED if found[0][:_SHORTEST] in begins and found[0] in known else found[0]
+
+    words = text(words)
     for part in _PARTS:
-        shown = part.sub(lambda found: REDACTED if any(found[0] in each for each in known) else found[0], shown)
-    return shown
+        words = part.sub(shown, words)
+    return words
+
+
+@lru_cache(maxsize=1)
+def _known(secrets: tuple[str, ...]) -> tuple[str, frozenset[str]]:
+    """Secrets as one text, of which no part goes over an end of a line, and what parts may begin with.
+
+    A file may have thousands, and is quoted hundreds of times.
+    """
+    known = "\n".join(secret for secret in secrets if len(secret) >= _SHORTEST)
+    return known, frozenset(known[at : at + _SHORTEST] for at in range(len(known)))
 
 
 def document(value: Any) -> Any:

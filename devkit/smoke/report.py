@@ -92,7 +92,8 @@ def write_report(
             paths[name].write_text(text, encoding="utf-8")
         for name, source in copies.items():
             (directory / name).parent.mkdir(parents=True, exist_ok=True)
-            (directory / name).write_text(redact.text(source.read_text(encoding="utf-8", errors="replace")))
+            text = redact.text(source.read_text(encoding="utf-8", errors="replace"))
+            (directory / name).write_text(text, encoding="utf-8")
     except OSError as error:
         hint = "choose another folder with --report"
         raise DevkitError(f"cannot write the report to {directory}: {error.strerror}", hint=hint) from error

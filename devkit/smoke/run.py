@@ -162,7 +162,8 @@ def _carry_out(stages: Stages | AgentStages, results: Results, folder: Path) -> 
                 raise
             trace = getattr(error, "trace", "") or f"{error}\n"
             words = last_words(stages.cluster.folder) if isinstance(error, WorkerDied) else ""
-            (folder / "failure.log").write_text(redact.text(trace + words))
+            text = redact.text(trace + words)
+            (folder / "failure.log").write_text(text, encoding="utf-8", errors="replace")
             results.failed("run", f"the trainer failed in {stage.__name__}: {error}")
             return
 

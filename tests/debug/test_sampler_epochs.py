@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,16 @@ def evaluate_with_the_default() -> None:
             batch.sum()
 
 
+def some_at_a_time() -> None:
+    """The last of these asks once more for what there is none of."""
+    rows = loader()
+    for epoch in range(3):
+        rows.sampler.epoch = epoch  # type: ignore[attr-defined]
+        batches = iter(rows)
+        while some := list(islice(batches, 3)):
+            train(some)
+
+
 def look_at_the_first_batch() -> None:
     rows = loader()
     for _ in range(3):
@@ -166,6 +177,7 @@ USUAL = [
     set_each_epoch,
     set_at_the_end,
     set_by_its_attribute,
+    some_at_a_time,
     in_order,
     evaluate_with_the_default,
     look_at_the_first_batch,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -84,6 +87,20 @@ def test_the_report_folder(tmp_path: Path) -> None:
         {"step": 2, "reward_mean": 0.75},
     ]
     assert 'href="logs/rank0/worker.out"' in (folder / "index.html").read_text(encoding="utf-8")
+
+
+def test_a_log_is_copied_whatever_the_locale_can_write(tmp_path: Path) -> None:
+    log = tmp_path / "worker.out"
+    log.write_text("3 µs\n", encoding="utf-8")
+    write = (
+        "import sys; from pathlib import Path; from devkit.records import SmokeRecord; from devkit.smoke.report import "
+        "write_report; write_report(SmokeRecord(1.0, {}, (), ()), Path(sys.argv[1]), logs={'a': Path(sys.argv[2])})"
+    )
+    ascii_only = os.environ | {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-X", "utf8=0", "-c", write, str(tmp_path / "report"), str(log)]
+    done = subprocess.run(command, env=ascii_only, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "report" / "logs" / "a").read_text(encoding="utf-8") == "3 µs\n"
 
 
 def test_the_page_escapes_what_it_shows() -> None:

@@ -18,6 +18,7 @@ def install(agent: Agent, *, driver: bool) -> None:
     """Puts the agent where Ray's own debugger would act."""
     from . import (
         alarms,
+        by_reference,
         copied_random,
         found_actors,
         kills,
@@ -43,6 +44,7 @@ def install(agent: Agent, *, driver: bool) -> None:
     os.environ.setdefault("RAY_USE_UVLOOP", "0")
     ray = sys.modules.get("ray._private.worker")
     core.watch(ray)
+    by_reference.watch()
     lookups.watch(ray)
     pools.watch()
     unloaded.watch()

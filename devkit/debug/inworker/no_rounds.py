@@ -19,57 +19,44 @@ from contextlib import suppress
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-from . import line_warnings, noticeboard
+from . import core, finding, line_warnings, noticeboard
 from .expressions import known, look, short, tree_of, values
 from .sources import is_users
 from .stacks import OURS
-from .training_loops import LOADER, NAMED, WHILE, Loop, bounds, is_computed, loops_of, names_of
+from .training_loops import LOADER, NAMED, WHILE, Loop, bounds, is_computed, loops_of, may, names_of
 from .words import warn
 
 KIND = "rounds"  # of notes
 LINES = 5
 VALUES, TEXT = 4, 100
-MOST_ROUNDS = 100_000  # that are looked at in a loop that had none at first
 
 _loops: dict[str, dict[tuple[str, int], list[Loop]]] = {}  # by file
 
 
 class Began:
-    """How often one loop was begun in this process; made when that had no round the first time."""
+    """A loop that had no round the first time that it was begun in this process, and what has come of it."""
 
-    def __init__(self, loop: Loop, code: CodeType, note: noticeboard.Document) -> None:
+    def __init__(self, code: CodeType, line: int, note: noticeboard.Document) -> None:
         self.note = note
-        self.is_counted = loop.is_counted
-        self.empty = 1  # times
-        self.times = 1
-        self.rounds = 0
-        self._inside: set[int] = set()  # ids of frames
-        self._key = f"{os.path.basename(code.co_filename)}-{loop.node.lineno}"
+        self.times = 1  # that it had none, before its first round
+        self.has_rounds = False
+        self._key = f"{os.path.basename(code.co_filename)}-{line}"
 
-    def round(self, frame: FrameType) -> bool:
-        """Whether the next one is to be told as well."""
-        if id(frame) not in self._inside:
-            self._inside.add(id(frame))
-            self.times += 1
-        self.rounds += 1
-        if self.rounds == 1:
-            _changed(self)
-        if self.rounds >= MOST_ROUNDS:
-            self.is_counted = False
-        return self.is_counted and bool(self.note["first"])
+    def round(self) -> None:
+        if not self.has_rounds:
+            self.has_rounds = True
+            _changed(self, at_once=True)
 
-    def ended(self, frame: FrameType) -> None:
-        if id(frame) in self._inside:
-            self._inside.discard(id(frame))
-        else:
+    def ended(self) -> bool:
+        """Without a round, or behind some: whether it is to be told of the next time."""
+        if not self.has_rounds:
             self.times += 1
-            self.empty += not self.rounds
-        _changed(self)
+            _changed(self, at_once=self.times == 2)
+        return not self.has_rounds
 
     def told(self) -> noticeboard.Document:
         """As it stands."""
-        times = self.times if self.is_counted or not self.rounds else 0
-        return {**self.note, "empty": self.empty, "times": times, "rounds": self.rounds > 0}
+        return {**self.note, "times": self.times, "rounds": self.has_rounds, "driver": _state.is_drivers}
 
     @property
     def key(self) -> str:
@@ -102,6 +89,8 @@ def watch(*, driver: bool) -> None:
     _state.is_drivers = driver
     if not noticeboard.is_connected():
         return
+    with suppress(Exception):  # a file of which nothing can be read
+        _leave_out_what_goes_round()
     if sys.version_info >= (3, 12):
         from . import rounds_monitored
 
@@ -110,6 +99,20 @@ def watch(*, driver: bool) -> None:
         from . import rounds_of_loaders
 
         rounds_of_loaders.watch()
+
+
+def _leave_out_what_goes_round() -> None:
+    """Of a loop that is under way by now, what is seen first may be its end."""
+    for _, frame in finding.stacks():
+        code, line = frame.f_code, frame.f_lineno or 0
+        for loop in in_code(code) if may(names_in(code)) else ():
+            if loop.node.lineno <= line <= (loop.node.end_lineno or 0):
+                _state.fine.add(id(loop.node))
+
+
+def names_in(code: CodeType) -> set[str]:
+    """What `may` asks for."""
+    return {*code.co_names, *code.co_varnames, *code.co_freevars}
 
 
 def in_code(code: CodeType) -> list[Loop]:
@@ -123,21 +126,20 @@ def in_code(code: CodeType) -> list[Loop]:
     return _loops[name].get((code.co_name, code.co_firstlineno), [])
 
 
-def came_round(loop: Loop, frame: FrameType) -> bool:
-    """A loop has a round; whether it is to be told of the next one as well."""
+def came_round(loop: Loop) -> None:
+    """A loop has a round. It need not be told of the next one."""
     began = _state.began.get(id(loop.node))
     if began is None:
         _state.fine.add(id(loop.node))
-        return False
-    return began.round(frame)
+    else:
+        began.round()
 
 
 def ended(loop: Loop, frame: FrameType) -> bool:
     """A loop has ended, or had no round; whether it is to be told of the next time."""
     began = _state.began.get(id(loop.node))
     if began is not None:
-        began.ended(frame)
-        return True
+        return began.ended()
     if id(loop.node) in _state.fine:
         return False
     began = _first(loop, frame)
@@ -157,8 +159,8 @@ def _first(loop: Loop, frame: FrameType) -> Began | None:
         return None
     around = [] if loop.around is None else _values(loop.around, frame)
     return Began(
-        loop,
         code,
+        node.lineno,
         {
             "file": code.co_filename,
             "line": node.lineno,
@@ -174,10 +176,17 @@ def _first(loop: Loop, frame: FrameType) -> Began | None:
     )
 
 
-def _changed(began: Began) -> None:
-    if not _state.is_drivers:
-        _state.news[began.key] = began
+def _changed(began: Began, *, at_once: bool = False) -> None:
+    """`at_once`: what was told is not so any more, and the driver may end as soon as this call has."""
+    if _state.is_drivers:
+        return
+    _state.news[began.key] = began
+    if not at_once:
         _state.soon.wake()
+        return
+    with core.asking() as is_open:
+        if is_open:
+            _state.tell()
 
 
 # ---- whether it means something
@@ -273,6 +282,8 @@ def tell() -> None:
     """At the driver's end: warns of what has had no round, here and in the workers."""
     with suppress(Exception):  # a GCS that is gone: the program ends all the same
         notes = [each.told() for each in list(_state.began.values())]
+        _state.fine |= _state.began.keys()  # a program may begin anew, and end once more
+        _state.began.clear()
         if noticeboard.is_connected():
             notes += noticeboard.every(KIND)
         for each in without_rounds(notes)[:LINES]:
@@ -283,11 +294,12 @@ def tell() -> None:
 
 def without_rounds(notes: list[noticeboard.Document]) -> list[tuple[str, int, str]]:
     """(file, line, sentence) of each loop of which that means something."""
-    groups: dict[tuple[str, int], list[noticeboard.Document]] = {}
+    groups: dict[tuple[Any, ...], list[noticeboard.Document]] = {}
     for note in notes:
         if note["first"] or not note["rounds"]:
-            groups.setdefault((note["file"], note["line"]), []).append(note)
-    return [(*place, _sentence(group)) for place, group in groups.items()]
+            given = (_given(note["values"]), _given(note["around_values"]))
+            groups.setdefault((note["file"], note["line"], note["rounds"], note["driver"], *given), []).append(note)
+    return [(str(file), int(line), _sentence(group)) for (file, line, *_), group in groups.items()]
 
 
 def _sentence(group: list[noticeboard.Document]) -> str:
@@ -298,27 +310,37 @@ def _sentence(group: list[noticeboard.Document]) -> str:
         given_there = f" with {_given(note['around_values'])}" if note["around_values"] else ""
         around = f", inside of `{note['around']}`{given_there}"
     who = "" if note["who"] == "<module>" else f" in {note['who']}"
-    many = f" (so it was in {len(group)} processes)" if len(group) > 1 else ""
+    not_called = "was not called" if note["driver"] or note["rounds"] else "was never called"
     return (
-        f"`{note['text']}`{who} had no round{_times(note)}{given}{around}: {note['trains']}, which it calls at line "
-        f"{note['at']}, {'was not called then' if note['rounds'] else 'was never called there'}{many}"
+        f"`{note['text']}`{who} had no round{_times(group)}{given}{around}: {note['trains']}, which it calls at line "
+        f"{note['at']}, {not_called} {'then' if note['rounds'] else 'there'}{_where(group)}"
     )
 
 
-def _times(note: noticeboard.Document) -> str:
+def _times(group: list[noticeboard.Document]) -> str:
     """
-    >>> def said(empty, times, rounds): return _times({"empty": empty, "times": times, "rounds": rounds})
-    >>> said(1, 1, False), said(3, 3, False)
-    (' the only time it was begun', ' any of the 3 times it was begun')
-    >>> said(1, 2, True), said(2, 5, True), said(1, 0, True)
-    (' the 1st of 2 times it was begun', ' the first 2 of 5 times it was begun', ' the first time a process began it')
+    >>> def said(*times, rounds=False, driver=False):
+    ...     return _times([{"rounds": rounds, "driver": driver, "times": each} for each in times])
+    >>> said(1, 1), said(3, 4)
+    (' the only time it was begun', ' any of the at least 3 times it was begun')
+    >>> said(1, rounds=True), said(2, rounds=True, driver=True)
+    (' the first time it was begun', ' the first 2 times it was begun since ray.init')
     """
-    empty, times = note["empty"], note["times"]
-    if not note["rounds"]:
-        return " the only time it was begun" if times == 1 else f" any of the {times} times it was begun"
-    of = f" of {times} times" if times else " time" if empty == 1 else " times"
-    first = "1st" if times and empty == 1 else "first" if empty == 1 else f"first {empty}"
-    return f" the {first}{of} {'it was begun' if times else 'a process began it'}"
+    times = [each["times"] for each in group]
+    since = " it was begun since ray.init" if group[0]["driver"] else " it was begun"
+    if group[0]["rounds"]:
+        return f" the first time{since}" if max(times) == 1 else f" the first {min(times)} times{since}"
+    if max(times) == 1:
+        return f" the only time{since}"
+    least = "" if group[0]["driver"] else "at least "  # a worker tells later than it counts
+    return f" any of the {least}{min(times)} times{since}"
+
+
+def _where(group: list[noticeboard.Document]) -> str:
+    """Other processes may have had rounds, and have told of nothing then."""
+    if group[0]["driver"]:
+        return ""
+    return f" (so it was in {len(group)} processes)" if len(group) > 1 else " (so it was in one process)"
 
 
 def _given(found: Iterable[Iterable[str]]) -> str:

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
 from . import finding, loading, no_rounds
@@ -22,6 +22,7 @@ from .training_loops import Loop, may
 
 _TOOLS = (5, 3, 4)  # ids without a name of their own; two of them are left to others
 _LEFT = 1
+MOST = 1000  # codes: a function that is sent with each call is another one each time
 
 
 class _Branch(NamedTuple):
@@ -54,12 +55,12 @@ class Monitored:
         if self._is_over or not is_users(name) or name.startswith(OURS):
             return
         codes = [*finding.codes_below(code)]
-        if any(may({*one.co_names, *one.co_varnames, *one.co_freevars}) for one in codes):
+        if any(may(no_rounds.names_in(one)) for one in codes):
             for each in codes:
                 self._look_at(each)
 
     def _look_at(self, code: CodeType) -> None:
-        if id(code) in self._branches:
+        if id(code) in self._branches or len(self._codes) >= MOST:
             return
         if (loops := no_rounds.in_code(code)) and (branches := branches_of(code, loops)):
             if self._tool < 0 and not self._begin():
@@ -104,7 +105,10 @@ class Monitored:
         frame = sys._getframe(2)
         if destination >= branch.over:
             return None if no_rounds.ended(branch.loop, frame) else self._off
-        return None if not branch.is_last or no_rounds.came_round(branch.loop, frame) else self._off
+        if not branch.is_last:
+            return None
+        no_rounds.came_round(branch.loop)
+        return self._off
 
 
 def branches_of(code: CodeType, loops: Iterable[Loop]) -> dict[int, _Branch]:
@@ -166,14 +170,15 @@ def watch() -> None:
     loading.tell(monitored.came)
 
 
-def _here() -> set[CodeType]:
-    """The code of functions in the program's modules, and of what runs."""
-    found = {frame.f_code for _, frame in finding.stacks()}
-    for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None)
-        is_programs = isinstance(file, str) and is_users(file) and not file.startswith(OURS)
-        if isinstance(module, ModuleType) and (is_programs or module.__name__ == "__main__"):
-            found |= {each.__code__ for each in finding.functions_of(module) if isinstance(each, FunctionType)}
+def _here() -> list[CodeType]:
+    """The code of functions in the program's modules, and of what runs. Codes of two files may be equal."""
+    found = [frame.f_code for _, frame in finding.stacks()]
+    for name, module in list(sys.modules.items()):
+        if not issubclass(type(module), ModuleType):  # it may be anything, and load something when it is asked
+            continue
+        file = vars(module).get("__file__")
+        if name == "__main__" or (isinstance(file, str) and is_users(file) and not file.startswith(OURS)):
+            found += [each.__code__ for each in finding.functions_of(module)]
     return found
 
 

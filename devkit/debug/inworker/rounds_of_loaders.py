@@ -50,8 +50,8 @@ def _watch(kind: Any) -> None:
         if self not in _gave:
             with suppress(Exception):
                 _gave.add(self)
-                for loop, frame in _loop(sys._getframe(1)):
-                    no_rounds.came_round(loop, frame)
+                for loop, _ in _loop(sys._getframe(1)):
+                    no_rounds.came_round(loop)
         return batch
 
     setattr(__next__, _MARK, True)

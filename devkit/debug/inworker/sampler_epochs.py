@@ -34,7 +34,7 @@ class _Epoch(NamedTuple):
     lines: tuple[tuple[str, int], ...]
 
 
-_began: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # by iterator: backward passes before
+_began: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # by iterator that goes: passes before
 _last: weakref.WeakKeyDictionary[Any, _Epoch] = weakref.WeakKeyDictionary()  # by sampler
 _set: weakref.WeakSet[Any] = weakref.WeakSet()  # samplers that were given an epoch
 
@@ -85,8 +85,9 @@ def _watch_iterator(kind: Any) -> None:
 
 
 def _ended(iterator: Any) -> None:
+    before = _began.pop(iterator, None)  # one that is asked again at its end has begun nothing
     sampler = _sampler(iterator._index_sampler)
-    if sampler is None or iterator._num_yielded < 2 or passes.calls == _began[iterator]:
+    if before is None or sampler is None or iterator._num_yielded < 2 or passes.calls == before:
         return
     lines = tuple((str(each["file"]), int(each["line"])) for each in islice(users_lines(sys._getframe(1)), DEPTH))
     epoch = _Epoch(sampler.epoch, sampler.seed, len(sampler.dataset), lines)

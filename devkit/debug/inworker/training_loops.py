@@ -58,7 +58,6 @@ class Loop(NamedTuple):
     trains: str  # the text of what is called, `trainer.update_actor`
     at: int  # its line
     around: Loops | None  # the loop in the same function that it is in
-    is_counted: bool  # whether each beginning of it is seen: nothing in it leaves it
 
 
 def loops_of(tree: ast.Module) -> dict[tuple[str, int], list[Loop]]:
@@ -109,8 +108,7 @@ def _loop(node: Loops, around: Loops | None, trains: set[str]) -> Loop | None:
     first = min(sure, key=_place, default=None)
     if first is None or over is None or (kind == WHILE and not _counts_up(over)):
         return None
-    leaves = any(isinstance(each, ast.Break | ast.Return | ast.Raise) for each in _inside_body(node))
-    return Loop(node, kind, over, _text(first), first.lineno, around, not leaves)
+    return Loop(node, kind, over, _text(first), first.lineno, around)
 
 
 def _place(node: ast.Call) -> tuple[int, int]:

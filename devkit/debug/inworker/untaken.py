@@ -14,7 +14,6 @@ from __future__ import annotations
 import functools
 import math
 import os
-import re
 import socket
 import sys
 import threading
@@ -26,6 +25,7 @@ from typing import Any
 from . import calls_made, core, cut_off, kills, noticeboard, threads
 from .imports import on_import
 from .sources import is_users
+from .wanted_results import is_data, is_for_result
 from .words import warn
 
 KIND = "untaken"  # of notes
@@ -36,21 +36,6 @@ GROUPED = 4  # calls of a wave that may be groups of ranks
 MOST_SITES, MOST_OPEN, MOST_OF_SITE, MOST_RETRIED = 200, 50_000, 5000, 200
 FIRST_PAUSE, LAST_PAUSE = 0.5, 10.0  # seconds between two looks, in a worker
 _MARK = "__devkit_untaken__"
-
-# Calls that are made for what they do, whatever they return; and what is only looked at now and then.
-_DOING = frozenset(
-    {"update", "train", "training", "set", "save", "load", "step", "log", "sync", "push", "put", "add", "append"}
-    | {"insert", "init", "initialize", "reset", "close", "stop", "shutdown", "start", "setup", "wait", "barrier"}
-    | {"register", "notify", "send", "broadcast", "write", "record", "report", "flush", "clear", "delete", "remove"}
-    | {"sleep", "warm", "warmup", "connect", "configure", "fit", "learn", "finish", "exit", "kill", "store", "wake"}
-    | {"publish", "checkpoint", "apply", "release", "offload", "onload", "prepare", "touch", "tick", "increment"}
-)
-_LOOKING = frozenset(
-    {"status", "stats", "metrics", "info", "health", "healthy", "heartbeat", "alive", "ping", "poll", "progress"}
-    | {"state", "ready", "size", "count", "version", "name", "address", "port", "ip", "id", "pid", "node", "rank"}
-)
-_NO_DATA = ("NoneType", "bool", "int", "str", "bytes")
-_WORDS = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+")
 
 Left = dict[int, tuple[bytes, Any]]  # by its number in the wave: a call's id, and what it was given
 
@@ -214,7 +199,7 @@ def _site(call: calls_made.Called) -> Site | None:
     if place not in _sites:
         if len(_sites) >= MOST_SITES:
             return None
-        _sites[place] = Site(call) if is_users(call.code.co_filename) and _is_for_result(call.name) else None
+        _sites[place] = Site(call) if is_users(call.code.co_filename) and is_for_result(call.name) else None
         _codes.append(call.code)
     return _sites[place]
 
@@ -222,23 +207,15 @@ def _site(call: calls_made.Called) -> Site | None:
 _codes: list[Any] = []  # whose ids are used above
 
 
-def _is_for_result(name: str) -> bool:
-    """
-    >>> [_is_for_result(each) for each in ("Runner.sample", "score", "Actor.get_batch", "Worker.generate_sequences")]
-    [True, True, True, True]
-    >>> [_is_for_result(each) for each in ("Learner.update_actor", "Env.step", "Worker.get_stats", "ping", "Log.add")]
-    [False, False, False, False, False]
-    """
-    words = [each.lower() for each in _WORDS.findall(name.rpartition(".")[2])]
-    return bool(words) and words[0] not in _DOING and _LOOKING.isdisjoint(words)
-
-
 def _key(arguments: Any, options: Any) -> Any:
-    """What a call is given, as far as that tells it from others at a glance; None without anything."""
+    """What a call is given, as far as that tells it from others at a glance, in a number; None without anything.
+
+    A text itself, such as a prompt, would be kept here for as long as nobody takes the result.
+    """
     given = [*arguments, *options.values()] if options else arguments
     if not given:
         return None
-    return tuple([each if type(each) in (int, str) else id(each) for each in given[:4]])
+    return hash(tuple([each if type(each) in (int, str) else id(each) for each in given[:4]]))
 
 
 def passed(values: Iterable[Any]) -> None:
@@ -261,14 +238,7 @@ def _got(references: Any, results: Any) -> None:
             site = found[0].site
             site.take(*found)
             if not site.gives_data:
-                site.gives_data = _is_data(result)
-
-
-def _is_data(result: Any) -> bool:
-    """Whether it is something that it would be a pity to lose."""
-    if type(result).__name__ in _NO_DATA or isinstance(result, BaseException):
-        return False
-    return type(result) not in (list, tuple, dict, set) or len(result) > 0
+                site.gives_data = is_data(result)
 
 
 # ---- watching
@@ -351,19 +321,19 @@ def _watch(kind: Any) -> None:
         return
 
     @functools.wraps(gives)
-    def deserialize_objects(self: Any, serialized: Any, references: Any, *arguments: Any, **options: Any) -> Any:
-        results = gives(self, serialized, references, *arguments, **options)
+    def deserialize_objects(self: Any, *arguments: Any, **options: Any) -> Any:
+        results = gives(self, *arguments, **options)
         if _open:
             with suppress(Exception):  # another Ray's
-                _got(references, results)
+                _got(arguments[1] if len(arguments) > 1 else options["object_refs"], results)
         return results
 
     @functools.wraps(contains)
-    def add_contained_object_ref(self: Any, reference: Any, *arguments: Any, **options: Any) -> Any:
+    def add_contained_object_ref(self: Any, *arguments: Any, **options: Any) -> Any:
         if _open:
             with suppress(Exception):
-                _take(reference)
-        return contains(self, reference, *arguments, **options)
+                _take(arguments[0] if arguments else options["object_ref"])
+        return contains(self, *arguments, **options)
 
     setattr(deserialize_objects, _MARK, True)
     kind.deserialize_objects, kind.add_contained_object_ref = deserialize_objects, add_contained_object_ref
@@ -410,7 +380,8 @@ def tell() -> None:
 
 
 def _note(site: Site, lost: int) -> noticeboard.Document:
-    return {"file": site.file, "line": site.line, "name": site.name, "lost": lost, "asked": site.asked}
+    own = {"file": site.file, "line": site.line, "name": site.name, "lost": lost, "asked": site.asked}
+    return {**own, "driver": _state.is_drivers}
 
 
 def said(notes: list[noticeboard.Document]) -> list[tuple[str, int, str]]:
@@ -422,7 +393,9 @@ def said(notes: list[noticeboard.Document]) -> list[tuple[str, int, str]]:
     for (file, line, name), group in groups.items():
         lost, count = sum(each["lost"] for each in group), sum(each["asked"] for each in group)
         were, them = ("was", "it") if lost == 1 else ("were", "them")
-        of = f"{lost} of the {count} results of {name} that are asked for here {were} never taken"
+        # A worker may have asked for more, and lost more, since it has told.
+        least, first = ("", "") if all(each["driver"] for each in group) else ("at least ", "first ")
+        of = f"{least}{lost} of the {first}{count} results of {name} that are asked for here {were} never taken"
         found.append((file, line, f"{of}: no ray.get, await or other call has got {them}"))
     return found
 
