@@ -132,6 +132,7 @@ def _thread(document: Document) -> ThreadFacts:
         _is_side(document),
         int(document.get("turns") or 0),
         None if document.get("ran") is None else float(document["ran"]),
+        _serves(document),
     )
 
 
@@ -139,6 +140,12 @@ def _is_side(document: Document) -> bool:
     outermost = (document.get("frames") or [{}])[-1]
     is_pythons = str(outermost.get("file", "")).endswith("/threading.py")
     return is_pythons and not str(document.get("name")).startswith(LOOP_THREAD)
+
+
+def _serves(document: Document) -> bool:
+    """Whether a thread is in the handling of a connection within `serve_forever`, as without `ThreadingMixIn`."""
+    names = [str(each.get("function")).rpartition(".")[2] for each in document.get("frames") or ()]
+    return "serve_forever" in names and "finish_request" in names[: names.index("serve_forever")]
 
 
 def _group(document: Document, node_ip: str) -> GroupFacts:
@@ -205,6 +212,8 @@ def _inner_wait(document: Document) -> InnerWait:
         bool(document.get("blocks")),
         int(document.get("side") or 0),
         bool(document.get("shared")),
+        str(document.get("joins") or ""),
+        bool(document.get("closes")),
     )
 
 

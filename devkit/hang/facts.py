@@ -87,6 +87,7 @@ class ThreadFacts:
     side: bool = False  # started by the program, so no calls of Ray come to it
     turns: int = 0  # how often it was given a core
     ran: float | None = None  # seconds that it had one; None: not known
+    serves: bool = False  # a server's only one, in which each connection is served after the other
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,8 @@ class InnerWait:
     blocks: bool = False  # a thread's event loop, which does nothing meanwhile
     side: int = 0  # so many of them are threads of the program's own, and no calls
     shared: bool = False  # a semaphore of which others than the holder may give back a permit
+    joins: str = ""  # the thread for whose end it waits
+    closes: bool = False  # an executor, at the end of its `with`
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,14 @@ from devkit.hang.states import State
 
 INDENT = "    "
 IN_LOOP = "in the loop"
+CLOSES = "the end of an executor's `with` waits for its threads, whatever time limit there was for their results"
 OTHERS = 3  # waits at other lines
 SHOWN = 3  # different values of one name
 KEPT = "; no call that is under way is seen to hold it: one that has ended may have kept it"
 NO_PERMIT = f"{KEPT.replace('hold it', 'hold a permit')}, or there was none"
 _UNHEARD = "the wake-up may have gone to another one that waits, or have come before it held"
+VALUES = "  # "  # before the values of a line
+_WITHS = ("with ", "async with ")
 _WRITTEN = re.compile(r"\b\d|['\"]")
 
 
@@ -36,7 +39,7 @@ def told(states: Sequence[State]) -> list[str]:
         lines[0] = f"{INDENT}{short_path(at.file)}:{at.line}: {lines[0].strip()}"
     waits = any(wait.at == states[0].place for wait in states[0].facts.inner)
     ends = [f"{INDENT}{line}" for line in _ends(stacks[0][0])] if stacks and waits else []
-    return [*lines, *ends, *(_others(states[0]) if len(states) == 1 else [])]
+    return [*lines, *ends, *([*_sides(states[0]), *_others(states[0])] if len(states) == 1 else [])]
 
 
 def of_stacks(stacks: Sequence[tuple[Line, ...]], *, around: bool = False) -> list[str]:
@@ -87,9 +90,13 @@ def _under(lines: Sequence[Line]) -> list[str]:
 def _handled(lines: Sequence[Line]) -> list[str]:
     """What they are in a handler of; of equal ones once."""
     known = dict.fromkeys(each for line in lines if (each := line.handles))
+    ends = lines[0].text.startswith(_WITHS)  # its end is no handler
+    at = [f"{short_path(each.at.file)}:{each.at.line} in {each.at.function}" for each in known]
     return [
-        f"{INDENT}handling {each.said}, raised at {short_path(each.at.file)}:{each.at.line} in {each.at.function}"
-        for each in list(known)[:SHOWN]
+        f"{INDENT}{each.said}, raised at {place}, has not left that `with` yet"
+        if ends
+        else f"{INDENT}handling {each.said}, raised at {place}"
+        for each, place in list(zip(known, at, strict=True))[:SHOWN]
     ]
 
 
@@ -119,6 +126,17 @@ def at_place(state: State) -> list[Standing]:
     if exact or place is None or not (state.moved or state.doing == "busy"):
         return exact  # the stack was taken a moment before
     return [stack for stack in known if stack.lines[0].at._replace(line=place.line) == place][:1]
+
+
+def _sides(state: State) -> Iterator[str]:
+    """Its threads at work, where the one that it is called by waits."""
+    closes = any(each.closes and each.at == state.place for each in state.facts.inner)
+    if closes and state.side:
+        yield f"{INDENT}{CLOSES}"
+    for each in state.side:
+        at = each.lines[0].at
+        yield f"{INDENT}its thread {each.thread} is working at {short_path(at.file)}:{at.line} in {at.function}"
+        yield from (f"{INDENT}{line}" for line in of_stacks([each.lines], around=True))
 
 
 def _others(state: State) -> list[str]:

@@ -11,6 +11,7 @@ from devkit.debug.inworker.words import ASLEEP
 from devkit.debug.naming import is_library
 from devkit.debug.stack_groups import Frame
 from devkit.hang.facts import FROZEN, GroupFacts, InnerWait, LockWait, ProcessFacts, ThreadFacts
+from devkit.hang.standing import Standing
 
 Doing = Literal[
     "stopped",  # by a debugger
@@ -80,10 +81,16 @@ class State:
     beside: str = ""  # threads of the program that compute while the one that works waits for somebody else
     works_beside: bool = False  # one of them in the program's own code: it may be what the others wait for
     asks: str = ""  # the loop in which it asks Ray again and again, and nothing changes
+    side: tuple[Standing, ...] = ()  # of one at work: its threads that compute, where the one that works only waits
 
     @property
     def waits_for_others(self) -> bool:
         return self.doing in ("collective", "meeting", "ray") or bool(self.asks)
+
+    @property
+    def works_at(self) -> Frame | None:
+        """Where the work is done: a thread that waits for another one of its process stands at a line of its own."""
+        return self.side[0].lines[0].at if self.side else self.place
 
     @property
     def is_late(self) -> bool:
@@ -115,7 +122,8 @@ def state_of(before: ProcessFacts | None, now: ProcessFacts, seconds: float) -> 
         waits = _waiting(state, computes=False, wants=False)
         if _is_for_others(waits, beside):
             return replace(waits, beside=", ".join(beside), works_beside=not _telling(now).isdisjoint(beside))
-    return _waiting(state, computes, wants=_wants_to(before, now))
+    found = _waiting(state, computes, wants=_wants_to(before, now))
+    return replace(found, side=_side(before, found, seconds)) if before is not None and computes else found
 
 
 def _is_new(now: ProcessFacts, seconds: float) -> bool:
@@ -182,6 +190,14 @@ def _beside(before: ProcessFacts, now: ProcessFacts, seconds: float) -> list[str
     side = {each.name for each in now.threads if each.side and (now.thread is None or each.name != now.thread.name)}
     rest = now.cpu - before.cpu - sum(computed[name] for name in busy)
     return busy if set(busy) <= side and rest / seconds < BUSY_SHARE else []
+
+
+def _side(before: ProcessFacts, state: State, seconds: float) -> tuple[Standing, ...]:
+    """Threads that compute in the program's code, where the one that works is none of them."""
+    names, main = computing(before, state.facts, seconds), state.facts.thread
+    if state.doing != "busy" or (main is not None and main.name in names):
+        return ()
+    return tuple(each for each in state.facts.standing if each.thread in names and each.lines[0].at != state.place)
 
 
 def _telling(facts: ProcessFacts) -> set[str]:
