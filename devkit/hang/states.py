@@ -231,8 +231,8 @@ def _waiting(state: State, computes: bool, *, wants: bool) -> State:
         if other is not None and other.call in _WRITES:  # to wait for input is a server's rest
             return replace(state, doing="io", place=None, about=_io(other.call, other.target))
         return replace(state, doing="idle", place=None)
-    if now.locks:
-        return replace(state, doing="lock", place=now.locks[0].at)
+    if (lock := _awaited_lock(now)) is not None:
+        return replace(state, doing="lock", place=lock.at)
     if _waits_for_ray(now):  # which wakes up every second to look around, and may be seen then
         return replace(state, doing="ray")
     thread = now.thread
@@ -253,6 +253,20 @@ def _waiting(state: State, computes: bool, *, wants: bool) -> State:
         return replace(state, doing="ray")
     in_c = IN_C if inner is None and now.fork is not None and not is_library(now.stack.stack[0].file) else ""
     return replace(state, doing="collective" if now.unlisted else "wait", about=inner.what if inner else in_c)
+
+
+def _awaited_lock(now: ProcessFacts) -> LockWait | None:
+    """The one that keeps it: of the thread that works, if that waits for one.
+
+    While that is in a wait for another process, a thread that the program has started keeps nobody by its own.
+    """
+    thread = now.thread
+    own = next((each for each in now.locks if thread is not None and each.thread == thread.name), None)
+    if own is not None or thread is None:
+        return own or next(iter(now.locks), None)
+    elsewhere = _waits_for_ray(now) or (thread.call in IO_CALLS and thread.call not in _LOOPS)
+    side = {each.name for each in now.threads if each.side}
+    return next((each for each in now.locks if not (elsewhere and each.thread in side)), None)
 
 
 def inner_wait(state: State) -> InnerWait | None:
