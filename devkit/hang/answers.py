@@ -27,6 +27,7 @@ from devkit.hang.facts import (
     ProcessFacts,
     Sample,
     ThreadFacts,
+    Wrote,
 )
 from devkit.hang.model_facts import Model
 from devkit.hang.standing import Asking, Endless, Ends, EndsAt, Handled, Line, PassedOver, Standing, Turn, Values
@@ -85,7 +86,7 @@ def read_process(document: Document) -> ProcessFacts:
         turning=tuple(map(_turn, known.get("turning") or ())),
         keeps=_values(facts.get("keeps") or {}),
         models=tuple(map(_model, (facts.get("models") or {}).values())),
-        wrote=tuple(map(str, facts.get("wrote") or ())),
+        wrote=tuple(map(_wrote, facts.get("wrote") or ())),
         coroutines=int((facts.get("coroutines") or {}).get("count") or 0),
         running=tuple(map(str, (facts.get("coroutines") or {}).get("running") or ())),
         actor_id=str(facts.get("actor_id") or ""),
@@ -104,6 +105,11 @@ def read_process(document: Document) -> ProcessFacts:
         files=frozenset(map(str, connected.get("locks") or ())),
         halts=tuple(_halt(each) for each in facts.get("halts") or ()),
     )
+
+
+def _wrote(document: Document | str) -> Wrote:
+    """An older devkit in a worker gives the line alone."""
+    return Wrote(document) if isinstance(document, str) else Wrote(str(document["line"]), bool(document["last"]))
 
 
 def _halt(document: Document) -> Halt:

@@ -89,7 +89,8 @@ def _with_words(found: Verdict, case: Case) -> Verdict:
         return (
             replace(found, evidence=(*found.evidence, *keeping.of_holders(case))) if found.kind == "resource" else found
         )
-    wrote = (f"{words.name(state)} last wrote: {line}" for line in state.facts.wrote if found.hang)
+    said = state.facts.wrote if found.hang else ()
+    wrote = (f"{words.name(state)} {'last ' * last}wrote: {line}" for line, last in said)
     return replace(found, evidence=(*found.evidence, *keeping.evidence(case, state), *wrote))
 
 

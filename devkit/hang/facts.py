@@ -209,6 +209,13 @@ class Fork:
     at: Frame | None  # where it was forked
 
 
+class Wrote(NamedTuple):
+    """A line that a process wrote."""
+
+    line: str
+    last: bool = False  # nothing else after it, or between it and the others of the same output
+
+
 @dataclass(frozen=True)
 class NamedActor:
     """An actor of Ray's table that has a name."""
@@ -270,7 +277,7 @@ class ProcessFacts:
     turning: tuple[Turn, ...] = ()
     keeps: Values = ()  # the attributes of its actor
     models: tuple[Model, ...] = ()  # among them
-    wrote: tuple[str, ...] = ()  # the last lines of its outputs
+    wrote: tuple[Wrote, ...] = ()  # at the end of its outputs
     coroutines: int = 0  # asyncio tasks of the program that wait for something
     running: tuple[str, ...] = ()  # names of those that are at work right now: a new one is another call
     actor_id: str = ""  # empty: it is no actor

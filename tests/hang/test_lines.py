@@ -112,9 +112,12 @@ def test_the_loop_of_who_waits_for_the_work_is_told_while_nothing_in_it_changes(
 
 
 def test_what_the_culprit_wrote_last_is_evidence() -> None:
-    wrote = ["UserWarning: the pool has no room", "step 3"]
+    wrote = [{"line": "UserWarning: the pool has no room", "last": False}, {"line": "step 3", "last": True}]
     found = verdict([process(facts(0, 20, wrote=wrote), 0), driver()], seconds=20.0)
-    assert found.evidence[-2:] == tuple(f"Worker rank 0 last wrote: {each}" for each in wrote)
+    assert found.evidence[-2:] == (
+        "Worker rank 0 wrote: UserWarning: the pool has no room",  # and something else after it
+        "Worker rank 0 last wrote: step 3",
+    )
     moving = verdict(
         [process(facts(0, 20, wrote=wrote, cpu=at), 0) for at in (1.0,)],
         [process(facts(0, 20, wrote=wrote, cpu=9.0), 0)],
