@@ -1176,7 +1176,8 @@ def test_the_page_shows_first_what_the_sentence_is_about() -> None:
     text = page(found, cwd="/job").plain
     assert "waits for a lock at /job/train.py:61 in loader" in text.splitlines()[0]
     assert (
-        "Trainer pid 1900  10.0.0.112\n  loader  train.py:61\n  thread MainThread\n    MainThread  train.py:51" in text
+        "Trainer pid 1900  10.0.0.112\n  thread loader\n    loader  train.py:61\n  thread MainThread\n    MainThread"
+        in text
     )
 
 

@@ -160,8 +160,8 @@ def test_a_thread_that_the_verdict_names_is_shown_though_it_is_in_libraries_alon
     found = Diagnosis(diagnose(first, last, 1.0), first, last, raw)
     text = page(found).plain
     assert (
-        "Server pid 1002  10.0.0.0\n  readinto  socket.py:707\n  handle  http/server.py:424  (+1 more)\n"
-        "  serve_forever  socketserver.py:235\n  + 1 idle thread"
+        "Server pid 1002  10.0.0.0\n  thread http\n    readinto  socket.py:707\n"
+        "    handle  http/server.py:424  (+1 more)\n    serve_forever  socketserver.py:235\n  + 1 idle thread"
     ) in text, text
     assert "1 process idle: Worker pid 1003" in text and re.search(r"^Server +1002 +io$", text, re.MULTILINE), text
     assert "threads" not in found.verdict.to_json()
