@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from devkit.debug.inworker.words import ASLEEP
 from devkit.debug.naming import short_path
-from devkit.debug.stack_groups import Frame
+from devkit.debug.stack_groups import Frame, is_task
 from devkit.hang.facts import InnerWait
 from devkit.hang.standing import EndsAt, Line, Standing, Values
 from devkit.hang.states import State
@@ -37,9 +37,22 @@ def told(states: Sequence[State]) -> list[str]:
     if stacks and stacks[0][0].at != states[0].place and stacks[0][0].text:  # it was there a moment later
         at = stacks[0][0].at
         lines[0] = f"{INDENT}{short_path(at.file)}:{at.line}: {lines[0].strip()}"
+    if sample := sampled(states, len(stacks)):
+        lines[1:1] = [f"{INDENT}these values are of {sample}"] if any(VALUES in line for line in lines) else []
     waits = any(wait.at == states[0].place for wait in states[0].facts.inner)
     ends = [f"{INDENT}{line}" for line in _ends(stacks[0][0])] if stacks and waits else []
     return [*lines, *ends, *([*_sides(states[0]), *_others(states[0])] if len(states) == 1 else [])]
+
+
+def sampled(states: Sequence[State], known: int) -> str:
+    """Of how many of those that wait at one line the values are known, if not of all: "24 of 1000 that wait there".
+
+    >>> sampled([], 3)
+    ''
+    """
+    waits = [wait for state in states for wait in state.facts.inner if wait.at == state.place]
+    every = sum(wait.count for wait in waits)
+    return f"{known} of {every} that wait there" if 1 < known < every else ""
 
 
 def of_stacks(stacks: Sequence[tuple[Line, ...]], *, around: bool = False) -> list[str]:
@@ -149,7 +162,7 @@ def _others(state: State) -> list[str]:
             waits[each.at, each.what] = replace(each, count=each.count + known.count) if known else each
     for wait in list(waits.values())[:OTHERS]:
         at = f"{short_path(wait.at.file)}:{wait.at.line} in {wait.at.function}"
-        who = f"{wait.count} more wait" if wait.count > 1 else "another one waits"
+        who = f"{wait.count} more wait" if wait.count > 1 else f"{_which(wait)} waits"
         blocks = ", which blocks its event loop" if wait.blocks else ""
         lines.append(f"{INDENT}{who} for {wait.what} at {at}{blocks}{_holder(wait)}")
         stacks = [stack.lines for stack in state.facts.standing if stack.lines[0].at == wait.at]
@@ -157,6 +170,10 @@ def _others(state: State) -> list[str]:
             below = [*of_stacks(stacks)[:1], *(f"{INDENT}{line}" for line in _ends(stacks[0][0]))]
             lines += [f"{INDENT}{line}" for line in below]
     return lines
+
+
+def _which(wait: InnerWait) -> str:
+    return "another coroutine" if is_task(wait.thread) else f"its thread {wait.thread}"
 
 
 def _holder(wait: InnerWait) -> str:
@@ -226,7 +243,7 @@ def _values(known: Sequence[tuple[tuple[str, str], ...]]) -> str:
     """Behind the text, as a comment: "  # version = 1, wanted = 2 or 3"."""
     names = dict.fromkeys(name for values in known for name, _ in values)
     parts = [f"{name} = {_of(name, known)}" for name in names]
-    return f"  # {', '.join(parts)}" if parts else ""
+    return f"{VALUES}{', '.join(parts)}" if parts else ""
 
 
 def _of(name: str, known: Iterable[tuple[tuple[str, str], ...]]) -> str:

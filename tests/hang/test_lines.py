@@ -184,6 +184,33 @@ def test_a_thread_that_computes_beside_the_one_that_waits_is_named_with_its_line
     )
 
 
+def test_values_of_some_of_many_calls_are_not_given_as_those_of_all() -> None:
+    at = {"file": TRAIN, "line": 20, "function": "step"}
+    wait = {"thread": "task 0", "call": "step", "at": at, "what": "an asyncio.Event that is not set", "free": False}
+    said = [{"thread": f"task {n}", "lines": [line(20, "await ready.wait(n)", n=str(n))]} for n in range(5)]
+    for each in said:
+        each["lines"][0]["locals"] = {"rows": "[]"}
+    keeps = {"size": "4"}
+    known = facts(0, 20, statements=said, primitives=[{**wait, "count": 1000}], keeps=keeps)
+    found = verdict([process(known, 0), driver()], seconds=20.0)
+    first = found.evidence.index("    await ready.wait(n)  # n = 0 or 1 or 2 or 2 more")
+    assert found.evidence[first + 1] == "    these values are of 5 of 1000 that wait there"
+    assert f"    at {TRAIN}:20 in step, of 5 of 1000 that wait there: rows = []" in found.evidence
+    all_of_them = facts(0, 20, statements=said, primitives=[{**wait, "count": 5}], keeps=keeps)
+    found = verdict([process(all_of_them, 0), driver()], seconds=20.0)
+    assert not any("that wait there" in each for each in found.evidence)
+
+
+def test_another_thread_that_waits_is_named() -> None:
+    at = {"file": TRAIN, "line": 28, "function": "pull"}
+    wait = {"call": "pull", "at": at, "what": "an item from a queue.Queue that is empty", "free": False, "count": 1}
+    for name, said in (("Thread-1 (pull)", "its thread Thread-1 (pull) waits"), ("task 7", "another coroutine waits")):
+        known = facts(0, 20, primitives=[{**wait, "thread": name}])
+        found = verdict([process(known, 0), driver()], seconds=20.0)
+        place = f"an item from a queue.Queue that is empty at {TRAIN}:28 in pull"
+        assert f"    {said} for {place}" in found.evidence, found.evidence
+
+
 def in_an_executor(cpu: float, joins: str = "pool_0", line_there: int = 13) -> list[Document]:
     """A worker whose main thread stands at the end of an executor's `with`, and a thread of which computes."""
     known = facts(0, 20, cpu=1.0)
