@@ -200,6 +200,7 @@ def _call_wait(document: Document) -> CallWait:
         bool(document["side"]),
         bool(document.get("blocks")),
         near=_values(document.get("near") or {}),
+        takes=tuple((str(each["actor"]), frame(each["at"])) for each in document.get("takes") or ()),
     )
 
 

@@ -26,6 +26,7 @@ from devkit.hang import (
     environments,
     families,
     freezing,
+    full_queues,
     holding,
     keeping,
     lines,
@@ -72,6 +73,7 @@ def diagnose(first: Sample, now: Sample, patience: float = PATIENCE, seen: Seen 
         _resources,
         behind.joined,
         families.verdict,
+        full_queues.verdict,
         _standing,
     )
     found = next(verdict for look in looks if (verdict := look(case)) is not None)

@@ -119,6 +119,7 @@ class CallWait:
     what: str = ""  # in place of a result: what it waits for in its own process, such as a lock
     holder: str = ""  # the thread or the task of its process that has that
     near: Values = ()  # other references that its function has: the variable, and the task whose result that is
+    takes: tuple[tuple[str, Frame], ...] = ()  # queues of Ray from which it takes elsewhere: their actors, and where
 
 
 @dataclass(frozen=True)
