@@ -30,7 +30,20 @@ from devkit.hang.facts import (
     Wrote,
 )
 from devkit.hang.model_facts import Model
-from devkit.hang.standing import Asking, Endless, Ends, EndsAt, Handled, Line, PassedOver, Standing, Turn, Values
+from devkit.hang.standing import (
+    Asked,
+    Asking,
+    Endless,
+    Ends,
+    EndsAt,
+    Growing,
+    Handled,
+    Line,
+    PassedOver,
+    Standing,
+    Turn,
+    Values,
+)
 
 _ANY_ADDRESS = ("0.0.0.0", "::", "[::]")
 
@@ -85,6 +98,7 @@ def read_process(document: Document) -> ProcessFacts:
         standing=tuple(map(_standing, known.get("statements") or ())),
         turning=tuple(map(_turn, known.get("turning") or ())),
         keeps=_values(facts.get("keeps") or {}),
+        growing=_growing(facts.get("growing") or {}),
         models=tuple(map(_model, (facts.get("models") or {}).values())),
         wrote=tuple(map(_wrote, facts.get("wrote") or ())),
         coroutines=int((facts.get("coroutines") or {}).get("count") or 0),
@@ -252,7 +266,7 @@ def _line(document: Document) -> Line:
         _values(under.get("values") or {}),
         _ends(document.get("ends")),
         _values(document.get("locals") or {}),
-        Asking(str(asking["loop"]), _values(asking["values"]), str(asking.get("kept") or "")) if asking else None,
+        _asking(asking) if asking else None,
         _endless(document.get("endless")),
         Handled(str(handles["said"]), frame(handles["at"])) if handles else None,
         bool(loop.get("over")),
@@ -262,6 +276,18 @@ def _line(document: Document) -> Line:
         _passed(loop.get("passes_over"), str(document["at"]["file"])),
         tuple((str(each["loop"]), _values(each["values"])) for each in loop.get("outer") or ()),
     )
+
+
+def _asking(document: Document) -> Asking:
+    rows = document.get("asked") or ()
+    asked = (Asked(str(one["actor"]), str(one["method"]), int(one["line"]), str(one["answer"])) for one in rows)
+    return Asking(str(document["loop"]), _values(document["values"]), str(document.get("kept") or ""), tuple(asked))
+
+
+def _growing(document: Document) -> dict[str, Growing]:
+    file, rows = str(document.get("file") or ""), document.get("methods") or {}
+    places = {name: tuple(frame({**each, "file": file}) for each in row["in"]) for name, row in rows.items()}
+    return {str(name): Growing(tuple(map(str, row["reads"])), places[name]) for name, row in rows.items()}
 
 
 def _passed(document: Document | None, file: str) -> PassedOver | None:

@@ -325,14 +325,18 @@ def _at_rest(case: Case, leaves: Sequence[State]) -> Verdict:
     it is told to end, and one that waits for what never comes.
     """
     driver, rest = next(iter(leaves), None), words.at_rest(case.states)
-    text = "nothing moves" if rest else "no process has anything to do"
+    line = next((stack.lines[0] for stack in lines.at_place(driver) if stack.lines[0].asking), None) if driver else None
+    text = "nothing moves" if rest or line else "no process has anything to do"
     if driver is not None:
-        text += f": {words.do([driver])}{words.at(driver)}{reasons.why(driver)}"
+        asks = f", in which it asks {asking.asked_for(case, line)}" if line is not None else ""
+        text += f": {words.do([driver])}{words.at(driver)}{reasons.why(driver)}{asks}"
     waits = driver is not None and (driver.doing == "wait" or "in the loop" in reasons.why(driver))
     open_ = waits or bool(rest)
     tail = ", and whether anything will end that can't be seen" if waits else ""
     evidence = words.waits(case.states)
-    return Verdict("idle", f"{'cannot tell' if open_ else 'no hang'}: {text}{tail}{rest}", evidence=evidence)
+    sentence = f"{'cannot tell' if open_ else 'no hang'}: {text}{tail}{rest}"
+    # A later look may show that it asks again and again.
+    return Verdict("idle", sentence, evidence=evidence, decided=line is None or case.decided(0.0))
 
 
 def _standing_kind(state: State) -> Kind:

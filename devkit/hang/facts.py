@@ -14,7 +14,7 @@ from devkit.debug.object_stores import Stores
 from devkit.debug.stack_groups import MAIN, Frame, Process, task_role
 from devkit.hang.conversing import EngineWait, EnvironmentWait, Search
 from devkit.hang.model_facts import Model
-from devkit.hang.standing import Standing, Turn, Values
+from devkit.hang.standing import Growing, Standing, Turn, Values
 
 Document = Mapping[str, Any]
 FROZEN = "Tt"  # states of a process as `ps` shows them: stopped by a signal, or by a tracer
@@ -277,6 +277,7 @@ class ProcessFacts:
     standing: tuple[Standing, ...] = ()
     turning: tuple[Turn, ...] = ()
     keeps: Values = ()  # the attributes of its actor
+    growing: Mapping[str, Growing] = field(default_factory=dict)  # by method of its actor
     models: tuple[Model, ...] = ()  # among them
     wrote: tuple[Wrote, ...] = ()  # at the end of its outputs
     coroutines: int = 0  # asyncio tasks of the program that wait for something

@@ -29,12 +29,29 @@ class Ends:
     undone: tuple[EndsAt, ...] = ()  # an event is cleared there
 
 
+class Asked(NamedTuple):
+    """A call of an actor in such a loop."""
+
+    actor: str  # its id
+    method: str
+    line: int
+    answer: str = ""  # the variable that its result is given to
+
+
+class Growing(NamedTuple):
+    """What a method of an actor reads, and where other methods add to that."""
+
+    reads: tuple[str, ...]  # attributes
+    at: tuple[Frame, ...]
+
+
 class Asking(NamedTuple):
     """A loop in which results of Ray are waited for."""
 
     loop: str
     values: Values  # that it looks at
     kept: str = ""  # a digest of what its function and the object of that have
+    asked: tuple[Asked, ...] = ()
 
     @property
     def without_end(self) -> bool:

@@ -146,6 +146,16 @@ def test_a_server_whose_thread_hears_another_client() -> None:
     ), found.sentence
 
 
+@pytest.mark.parametrize(("inner", "alone"), [("BaseServer.finish_request", True), ("select", False)])
+def test_a_server_that_has_one_thread_serves_no_other_connection_meanwhile(inner: str, alone: bool) -> None:
+    lib, server = "/usr/lib/python3.11/socketserver.py", rests(2, sockets=["127.0.0.1:80"])
+    heard = {"call": "recvfrom", "target": "TCP 127.0.0.1:80 to 127.0.0.1:6", "pipes": []}
+    rows = frames((lib, 347, inner), (lib, 235, "BaseServer.serve_forever"))
+    server["facts"]["threads"].append({"name": "http", "frames": rows, "stopped": False, "wait": heard})
+    found = verdict([driver(), waits(1, **CLIENT), server, rests(3, sockets=["127.0.0.1:6"])], patience=1.0)
+    assert ("from Worker pid 1003, and serves no other connection meanwhile" in found.sentence) is alone, found.sentence
+
+
 def test_a_thread_that_the_verdict_names_is_shown_though_it_is_in_libraries_alone() -> None:
     lib = "/usr/lib/python3.11"
     stack = [(f"{lib}/socket.py", 707, "readinto"), (f"{lib}/http/server.py", 400, "handle_one_request")]

@@ -78,6 +78,7 @@ def facts(agent: Any) -> Document:
         "statements": statements.describe(frames, names),
         "turning": [] if forked.is_child() else turning.describe(names, OUR_THREADS),
         "keeps": {} if forked.is_child() else keeps.of_actor(),
+        "growing": {} if forked.is_child() else keeps.growing(),
         "models": {} if forked.is_child() else keeps.models(),
         "coroutines": _coroutines(),
         **waits.actor(),
