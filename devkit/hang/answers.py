@@ -275,6 +275,7 @@ def _line(document: Document) -> Line:
         str(document.get("signal") or ""),
         _passed(loop.get("passes_over"), str(document["at"]["file"])),
         tuple((str(each["loop"]), _values(each["values"])) for each in loop.get("outer") or ()),
+        bool(under.get("over")),
     )
 
 

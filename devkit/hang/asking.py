@@ -17,7 +17,7 @@ from devkit.hang import chains, words
 from devkit.hang.case import Case
 from devkit.hang.facts import ProcessFacts
 from devkit.hang.records import Verdict
-from devkit.hang.standing import Line, Values
+from devkit.hang.standing import Line, Values, quoted
 from devkit.hang.states import State
 
 MOST_TOLD = 2  # of those that wait
@@ -43,7 +43,7 @@ class Asker(NamedTuple):
     def said(self) -> str:
         values = ", ".join(f"{name} = {value}" for name, value in self.values)
         under = f", under `if {self.line.under}`," if self.line.under else ""
-        return f"`{self.loop}`" + (f" ({values})" if values else "") + under
+        return quoted(self.loop) + (f" ({values})" if values else "") + under
 
 
 def settled(case: Case) -> Case:

@@ -43,6 +43,7 @@ from devkit.hang import (
 from devkit.hang.case import NOTHING, PATIENCE, Case, Seen
 from devkit.hang.facts import Sample
 from devkit.hang.records import Kind, Verdict
+from devkit.hang.standing import quoted
 from devkit.hang.states import State
 
 MOST_TOLD = 2  # who waits for something else than who is blamed
@@ -211,7 +212,7 @@ def _in_vain(case: Case, states: Sequence[State]) -> str:
     if state is None or loop is None:
         return ""
     who = f", {words.name(state)}" if len(states) > 1 else ","
-    return f"{who} in the loop `{loop.text}`, where nothing that this looks at has changed"
+    return f"{who} in the loop {quoted(loop.text)}, where nothing that this looks at has changed"
 
 
 def _callers_loop(case: Case, states: Sequence[State]) -> str:

@@ -14,7 +14,7 @@ from devkit.debug.object_stores import Stores
 from devkit.debug.stack_groups import MAIN, Frame, Process, task_role
 from devkit.hang.conversing import EngineWait, EnvironmentWait, Search
 from devkit.hang.model_facts import Model
-from devkit.hang.standing import Growing, Standing, Turn, Values
+from devkit.hang.standing import Growing, Standing, Turn, Values, quoted
 
 Document = Mapping[str, Any]
 FROZEN = "Tt"  # states of a process as `ps` shows them: stopped by a signal, or by a tracer
@@ -155,7 +155,7 @@ class Poll:
     @property
     def said(self) -> str:
         values = ", ".join(f"{name} = {value}" for name, value in self.values)
-        return f"`{self.loop}`" + (f" ({values})" if values else "")
+        return quoted(self.loop) + (f" ({values})" if values else "")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from devkit.debug.inworker.words import ASLEEP
 from devkit.debug.naming import short_path
 from devkit.debug.stack_groups import Frame, is_task
 from devkit.hang.facts import InnerWait
-from devkit.hang.standing import EndsAt, Line, Standing, Values
+from devkit.hang.standing import EndsAt, Line, Standing, Values, quoted
 from devkit.hang.states import State
 
 INDENT = "    "
@@ -97,7 +97,8 @@ def _around(lines: Sequence[Line]) -> list[str]:
 
 def _under(lines: Sequence[Line]) -> list[str]:
     which = [line.which for line in lines]
-    return [f"{INDENT}under `if {lines[0].under}`{_values(which)}"] if lines[0].under and any(which) else []
+    over = ", which no longer holds" if all(line.past for line in lines) else ""
+    return [f"{INDENT}under `if {lines[0].under}`{over}{_values(which)}"] if lines[0].under and any(which) else []
 
 
 def _handled(lines: Sequence[Line]) -> list[str]:
@@ -120,8 +121,8 @@ def _loop(lines: Sequence[Line]) -> list[str]:
     over = ", which no longer holds" if all(line.over for line in lines) else ""
     if (passed := lines[0].passes_over) is not None:
         over += f", which passes over {passed.errors} at {short_path(passed.file)}:{passed.line}"
-    own = [f"{INDENT}{IN_LOOP} `{lines[0].loop}`{over}{_values(looked_at)}"] if told else []
-    return own + [f"{INDENT}{IN_LOOP} `{text}`{_values(known)}" for text, known in _outer(lines).items()]
+    own = [f"{INDENT}{IN_LOOP} {quoted(lines[0].loop)}{over}{_values(looked_at)}"] if told else []
+    return own + [f"{INDENT}{IN_LOOP} {quoted(text)}{_values(known)}" for text, known in _outer(lines).items()]
 
 
 def _outer(lines: Sequence[Line]) -> dict[str, list[Values]]:
@@ -217,7 +218,7 @@ class Loop(NamedTuple):
 
     @property
     def said(self) -> str:
-        return f"{IN_LOOP} `{self.text}`{_values([self.looked_at])}{', as before' if self.still else ''}"
+        return f"{IN_LOOP} {quoted(self.text)}{_values([self.looked_at])}{', as before' if self.still else ''}"
 
 
 def loops(stacks: Sequence[Standing], before: Sequence[Standing]) -> list[Loop]:

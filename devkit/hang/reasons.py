@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from devkit.debug.inworker.swallowing import OF_TASKS
 from devkit.debug.inworker.words import CONNECTION, QUEUED
 from devkit.debug.naming import count
 from devkit.debug.stack_groups import LOOP_THREAD
@@ -50,7 +51,7 @@ def ended(state: State) -> str:
         first = tasks[0]
         what = "its background task" if first.count == 1 else f"{first.count} of its background tasks,"
         too = "; others of its background tasks have failed, too" if len(tasks) > 1 else ""
-        return f"; {what} {first.name}{',' * (first.count > 1)}{failed(first)}{too}"
+        return f"; {what} {first.name}{',' * (first.count > 1)}{failed(first)}{_in_all(state, first)}{too}"
     known = next((each for each in state.facts.ended if each.said), None)
     if known and known.kind == "part":
         return f"; {known.name} has failed meanwhile: {known.said}{at_frame(known.at)}"
@@ -58,6 +59,13 @@ def ended(state: State) -> str:
         return f"; its thread {known.name} ended with {known.said}{at_frame(known.at)}"
     threads = [each.name for each in state.facts.ended]
     return f"; its thread{'s' * (len(threads) > 1)} {', '.join(threads)} ended before" if threads else ""
+
+
+def _in_all(state: State, task: Ended) -> str:
+    """How many have failed at its line, of which only some are still there."""
+    kept = (each for each in state.facts.caught if each.at == task.at and each.by.file.endswith(OF_TASKS))
+    every = sum(each.count for each in kept)
+    return f" ({every} tasks have failed there in all)" if every > task.count else ""
 
 
 def why(state: State, *, clear: bool = False) -> str:

@@ -50,6 +50,11 @@ def name(state: State) -> str:
     return f"{role} pid {state.facts.pid}" if state.facts.rank is None else of_role(role, state.facts.rank)
 
 
+def does(state: State) -> str:
+    """What one of them does, as far as it is known: "waits for a threading.Event that is not set"."""
+    return f"waits for {state.about}" if state.doing == "wait" and state.about else DOES.get(state.doing, "is")
+
+
 def _owner(role: str) -> str:
     """
     >>> _owner("child of Pool pid 7"), _owner("child of driver")
@@ -119,10 +124,7 @@ def they(states: Sequence[State], one: str, many: str, beside: Sequence[State] =
 
 def do(states: Sequence[State]) -> str:
     """What all of them do: "Rank ranks 0,1 sleep", as "Rank rank 0 sleeps"."""
-    does = DOES.get(states[0].doing, "is")
-    if states[0].doing == "wait" and states[0].about:
-        does = f"waits for {states[0].about}"
-    first, _, rest = does.partition(" ")
+    first, _, rest = does(states[0]).partition(" ")
     return f"{they(states, first, _MANY.get(first, first))} {rest}".rstrip()
 
 

@@ -66,6 +66,16 @@ def test_a_pipe_whose_other_end_several_have_is_said_to_be_of_others_too() -> No
     assert "; its other end is Worker pid 1002's, which waits for" in found.sentence, found.sentence
 
 
+def test_the_end_that_a_child_has_is_said_to_belong_to_it() -> None:
+    server = waits(2, "write", "a pipe", 22, pipe="70", pipes={"70": "w"}, sockets=["127.0.0.1:80"])
+    server["identity"] |= {"worker_id": "0a-17", "parent": 1003, "rank": None}
+    found = verdict([driver(), waits(1, **CLIENT), server, rests(3, pipes={"70": "r"})], patience=1.0)
+    assert (
+        "; 127.0.0.1:80 belongs to a child of Worker pid 1003, pid 1002, which waits to write to a pipe"
+        in found.sentence
+    ), found.sentence
+
+
 def test_a_pipe_whose_write_end_only_those_have_who_wait_themselves() -> None:
     """Children inherit what their parent has open: the one that has ended has left its end with the others."""
     loader = waits(1, "read", "a pipe", 53, pipe="70", pipes={"70": "r", "71": "r", "72": "r"})

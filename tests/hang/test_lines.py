@@ -75,7 +75,7 @@ def test_a_loop_that_passes_over_what_fails_says_so() -> None:
         "passes_over": {"errors": "OSError", "line": 24},
     }
     found = verdict([waits(0, line(20, "time.sleep(1.0)", loop=loop)), driver()], seconds=20.0)
-    said = f"    in the loop `until ready(url)`, which passes over OSError at {TRAIN}:24  # url = 'http://a'"
+    said = f"    in the loop until `ready(url)`, which passes over OSError at {TRAIN}:24  # url = 'http://a'"
     assert said in found.evidence, found.evidence
 
 
@@ -420,6 +420,9 @@ def test_the_condition_that_a_caller_is_under_stands_below_its_line() -> None:
     found = verdict([waits(0, line(20, "dist.barrier()"), caller), driver()], seconds=20.0)
     at = found.evidence.index(f"    called at {TRAIN}:40: self.save()")
     assert found.evidence[at + 1] == "    under `if loss < self.best`  # loss = 5.5", found.evidence
+    caller["under"]["over"] = True  # what it looks at has been set since
+    found = verdict([waits(0, line(20, "dist.barrier()"), caller), driver()], seconds=20.0)
+    assert found.evidence[at + 1] == "    under `if loss < self.best`, which no longer holds  # loss = 5.5"
 
 
 def test_the_loops_around_the_innermost_one_stand_below_it() -> None:

@@ -272,7 +272,8 @@ def under(frame: FrameType) -> Document | None:
     if found is None:
         return None
     known = {**dict(values([found.test], frame, MOST)), **read_by.said([found.test], frame)}
-    return {"if": short(ast.unparse(found.test), TEXT), "values": known}
+    over = {"over": True} if holds(found.test, frame) is False else {}
+    return {"if": short(ast.unparse(found.test), TEXT), "values": known, **over}
 
 
 def _innermost(
