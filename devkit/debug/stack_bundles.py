@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from devkit.debug.inworker.stacks import TASKS
-from devkit.debug.naming import Who, count, name_members
-from devkit.debug.stack_groups import NUMBER, Process, Stack, is_task, own_of, without_classes
+from devkit.debug.naming import Who, count, is_library, name_members
+from devkit.debug.stack_groups import LOOP_THREAD, MAIN, NUMBER, TASK, Process, Stack, is_task, own_of, without_classes
 
 MOST = 5  # different stacks of a process that are shown; a server may have hundreds
 
@@ -44,6 +44,15 @@ def bundles(processes: Sequence[Process], whole: bool = False) -> list[Bundle]:
         for name, stack in process.others.items():
             found.setdefault(key(stack), Bundle(stack)).add(name, process.who)
     return list(found.values())
+
+
+def is_another_thread(found: Sequence[Bundle]) -> bool:
+    """Whether the first stack would be taken for the main thread's, and is that of another thread, beside others or in
+    libraries alone.
+    """
+    usual = (MAIN, LOOP_THREAD, TASK)
+    named = [name for name in found[0].names if name and not name.startswith(usual)]
+    return bool(named) and (len(found) > 1 or all(is_library(frame.file) for frame in found[0].stack))
 
 
 def heading(bundle: Bundle, processes: Sequence[Process]) -> str:

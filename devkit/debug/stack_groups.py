@@ -29,6 +29,7 @@ WRAPPERS = re.compile(
     r"/ray/_private/(auto_init_hook|client_mode_hook|async_compat)\.py$|/ray/util/tracing/|/ray/util/annotations\.py$"
     r"|/torch/distributed/c10d_logger\.py$|/torch/utils/_contextlib\.py$"
 )
+_SOCKETS = re.compile(r"/(socket|ssl)\.py$")
 OURS = re.compile(r"(^|/)devkit_inworker/|/devkit/debug/inworker/|/devkit/smoke/warm(_client)?\.py$")
 
 
@@ -93,22 +94,27 @@ def without_classes(stack: Stack) -> Stack:
     return tuple(frame._replace(function=frame.function.rpartition(".")[2]) for frame in stack)
 
 
-def read(document: Mapping[str, Any], place: Frame | None = None) -> Process:
+def read(document: Mapping[str, Any], place: Frame | None = None, *, hears: bool = False) -> Process:
     """A process as the hub has it. `place`: where the thread or the task stands that it is about, if that is known.
 
-    A thread that the document has as `named` is shown, be it in libraries alone.
+    A thread that the document has as `named` is shown, be it in libraries alone; with `hears` also one of a server's
+    that reads from a connection.
     """
     threads = document.get("threads") or ()
     named = [(_unique(str(thread["name"]), number), thread) for number, thread in enumerate(threads)]
     stacks = [(name, _frames(thread["frames"])) for name, thread in named]
     telling = {name: trim(stack) for name, stack in stacks if has_own(stack)}
     wanted = {name for name, thread in named if document.get("named") and thread["name"] == document["named"]}
+    wanted |= {name for name, stack in stacks if hears and name not in telling and _reads_from_a_socket(stack)}
     telling |= {name: trim(stack) for name, stack in stacks if name in wanted}
     stopped = [name for name, thread in named if thread.get("stopped")]
     parked = [name for name in stopped if name in telling] or stopped[:1]  # one of libraries' frames is stopped, too
     there = [name for name, stack in telling.items() if place is not None and _place(stack) == place]
     holding = [name for name, thread in named if thread.get("gil") and name in telling]  # the others can't go on
-    order = sorted(telling, key=lambda name: _rank(name, only_a_loop=_only_runs_a_loop(dict(stacks)[name])))
+    by_name = dict(stacks)
+    order = sorted(
+        telling, key=lambda name: (name in wanted, _rank(name, only_a_loop=_only_runs_a_loop(by_name[name])))
+    )
     chosen = next(iter([*parked, *there, *holding, *order]), "")
     idle = [name for name, stack in stacks if not has_own(stack) and name not in wanted]
     return Process(
@@ -126,6 +132,12 @@ def read(document: Mapping[str, Any], place: Frame | None = None) -> Process:
         call=str(document.get("call") or ""),
         untold=int(document.get("untold") or 0),
     )
+
+
+def _reads_from_a_socket(stack: Stack) -> bool:
+    """Whether a thread that a library serves with stands in a connection: who only waits for one is at rest."""
+    file = stack[0].file if trim(stack) else ""
+    return bool(_SOCKETS.search(file)) and not any("/ray/" in frame.file for frame in stack)
 
 
 def _rank(name: str, *, only_a_loop: bool) -> int:
@@ -222,7 +234,8 @@ def merge(documents: Iterable[Mapping[str, Any]], places: Mapping[tuple[str, int
     """
     known = places or {}
     processes = [
-        read(document, known.get((str(document.get("node_ip")), int(document["pid"])))) for document in documents
+        read(document, known.get((str(document.get("node_ip")), int(document["pid"]))), hears=True)
+        for document in documents
     ]
     answered = [process for process in processes if not process.error]
     busy_roles = {process.who.role for process in answered if process.stack or process.stopped}

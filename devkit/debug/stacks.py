@@ -9,7 +9,7 @@ from devkit import console, patience
 from devkit.debug.grouping import Group, differing
 from devkit.debug.naming import count, label, name_members, short_path
 from devkit.debug.protocols import Hub
-from devkit.debug.stack_bundles import MOST, bundles, heading, number_of
+from devkit.debug.stack_bundles import MOST, bundles, heading, is_another_thread, number_of
 from devkit.debug.stack_groups import SOME_CALL, Frame, Key, Line, Merged, Process, Stack, fold, merge
 from devkit.errors import NoJobError
 from devkit.palette import CAUTION, NAME
@@ -116,7 +116,7 @@ def _group_block(one: Group[Key], merged: Merged, everything: bool, cwd: str | N
     found = bundles(processes, whole=everything)
     shown = found if everything else found[:MOST]
     for bundle in shown:
-        alone = bundle is found[0] and len(bundle.names) == len(processes)
+        alone = bundle is found[0] and len(bundle.names) == len(processes) and not is_another_thread(found)
         if not alone:
             lines.append(Text(f"  {heading(bundle, processes)}", style="dim"))
         lines += stack_lines(bundle.stack, everything, cwd, "  " if alone else "    ")

@@ -27,9 +27,23 @@ from devkit.hang.facts import (
     ProcessFacts,
     Sample,
     ThreadFacts,
+    Wrote,
 )
 from devkit.hang.model_facts import Model
-from devkit.hang.standing import Asking, Endless, Ends, EndsAt, Handled, Line, PassedOver, Standing, Turn, Values
+from devkit.hang.standing import (
+    Asked,
+    Asking,
+    Endless,
+    Ends,
+    EndsAt,
+    Growing,
+    Handled,
+    Line,
+    PassedOver,
+    Standing,
+    Turn,
+    Values,
+)
 
 _ANY_ADDRESS = ("0.0.0.0", "::", "[::]")
 
@@ -84,8 +98,9 @@ def read_process(document: Document) -> ProcessFacts:
         standing=tuple(map(_standing, known.get("statements") or ())),
         turning=tuple(map(_turn, known.get("turning") or ())),
         keeps=_values(facts.get("keeps") or {}),
+        growing=_growing(facts.get("growing") or {}),
         models=tuple(map(_model, (facts.get("models") or {}).values())),
-        wrote=tuple(map(str, facts.get("wrote") or ())),
+        wrote=tuple(map(_wrote, facts.get("wrote") or ())),
         coroutines=int((facts.get("coroutines") or {}).get("count") or 0),
         running=tuple(map(str, (facts.get("coroutines") or {}).get("running") or ())),
         actor_id=str(facts.get("actor_id") or ""),
@@ -104,6 +119,11 @@ def read_process(document: Document) -> ProcessFacts:
         files=frozenset(map(str, connected.get("locks") or ())),
         halts=tuple(_halt(each) for each in facts.get("halts") or ()),
     )
+
+
+def _wrote(document: Document | str) -> Wrote:
+    """An older devkit in a worker gives the line alone."""
+    return Wrote(document) if isinstance(document, str) else Wrote(str(document["line"]), bool(document["last"]))
 
 
 def _halt(document: Document) -> Halt:
@@ -132,6 +152,7 @@ def _thread(document: Document) -> ThreadFacts:
         _is_side(document),
         int(document.get("turns") or 0),
         None if document.get("ran") is None else float(document["ran"]),
+        _serves(document),
     )
 
 
@@ -139,6 +160,12 @@ def _is_side(document: Document) -> bool:
     outermost = (document.get("frames") or [{}])[-1]
     is_pythons = str(outermost.get("file", "")).endswith("/threading.py")
     return is_pythons and not str(document.get("name")).startswith(LOOP_THREAD)
+
+
+def _serves(document: Document) -> bool:
+    """Whether a thread is in the handling of a connection within `serve_forever`, as without `ThreadingMixIn`."""
+    names = [str(each.get("function")).rpartition(".")[2] for each in document.get("frames") or ()]
+    return "serve_forever" in names and "finish_request" in names[: names.index("serve_forever")]
 
 
 def _group(document: Document, node_ip: str) -> GroupFacts:
@@ -187,6 +214,7 @@ def _call_wait(document: Document) -> CallWait:
         bool(document["side"]),
         bool(document.get("blocks")),
         near=_values(document.get("near") or {}),
+        takes=tuple((str(each["actor"]), frame(each["at"])) for each in document.get("takes") or ()),
     )
 
 
@@ -205,6 +233,8 @@ def _inner_wait(document: Document) -> InnerWait:
         bool(document.get("blocks")),
         int(document.get("side") or 0),
         bool(document.get("shared")),
+        str(document.get("joins") or ""),
+        bool(document.get("closes")),
     )
 
 
@@ -236,7 +266,7 @@ def _line(document: Document) -> Line:
         _values(under.get("values") or {}),
         _ends(document.get("ends")),
         _values(document.get("locals") or {}),
-        Asking(str(asking["loop"]), _values(asking["values"]), str(asking.get("kept") or "")) if asking else None,
+        _asking(asking) if asking else None,
         _endless(document.get("endless")),
         Handled(str(handles["said"]), frame(handles["at"])) if handles else None,
         bool(loop.get("over")),
@@ -245,7 +275,20 @@ def _line(document: Document) -> Line:
         str(document.get("signal") or ""),
         _passed(loop.get("passes_over"), str(document["at"]["file"])),
         tuple((str(each["loop"]), _values(each["values"])) for each in loop.get("outer") or ()),
+        bool(under.get("over")),
     )
+
+
+def _asking(document: Document) -> Asking:
+    rows = document.get("asked") or ()
+    asked = (Asked(str(one["actor"]), str(one["method"]), int(one["line"]), str(one["answer"])) for one in rows)
+    return Asking(str(document["loop"]), _values(document["values"]), str(document.get("kept") or ""), tuple(asked))
+
+
+def _growing(document: Document) -> dict[str, Growing]:
+    file, rows = str(document.get("file") or ""), document.get("methods") or {}
+    places = {name: tuple(frame({**each, "file": file}) for each in row["in"]) for name, row in rows.items()}
+    return {str(name): Growing(tuple(map(str, row["reads"])), places[name]) for name, row in rows.items()}
 
 
 def _passed(document: Document | None, file: str) -> PassedOver | None:

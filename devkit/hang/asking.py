@@ -11,15 +11,17 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from devkit.debug.naming import short_path
 from devkit.debug.stack_groups import LOOP_THREAD, MAIN, TASK
 from devkit.hang import chains, words
 from devkit.hang.case import Case
 from devkit.hang.facts import ProcessFacts
 from devkit.hang.records import Verdict
-from devkit.hang.standing import Line, Values
+from devkit.hang.standing import Line, Values, quoted
 from devkit.hang.states import State
 
 MOST_TOLD = 2  # of those that wait
+MOST_PLACES = 3  # where something is added to
 TURNS = 4  # between the samples; a wait of Ray's looks around once a second
 _TURNING = frozenset({"sleep", "ray", "wait"})
 
@@ -41,7 +43,7 @@ class Asker(NamedTuple):
     def said(self) -> str:
         values = ", ".join(f"{name} = {value}" for name, value in self.values)
         under = f", under `if {self.line.under}`," if self.line.under else ""
-        return f"`{self.loop}`" + (f" ({values})" if values else "") + under
+        return quoted(self.loop) + (f" ({values})" if values else "") + under
 
 
 def settled(case: Case) -> Case:
@@ -80,15 +82,48 @@ def verdict(case: Case) -> Verdict | None:
     first = min(found, key=lambda each: (each.state.facts.role == "driver", words.rank(each.state)))
     alike = [each.state for each in found if _is_like(each, first)]
     them = words.they(alike, "is", "are")
+    asks = f"{words.verb(alike, 'it asks', 'they ask')} {asked_for(case, first.line)}"
     text = (
         f"no progress: {them} in the loop {first.said}{words.at_frame(first.line.at)}, where nothing that this looks "
-        f"at has changed in {words.span(case.seconds)}; {words.verb(alike, 'it asks', 'they ask')} Ray for results"
+        f"at has changed in {words.span(case.seconds)}; {asks}"
     )
     text += "".join(f"; {_asks(each)}" for each in _different(found, first)[:MOST_TOLD])
     culprit = words.culprit(first.state, first.line.at)
     joined = "; " if len(alike) < len(found) else ", and "
     evidence = words.waits(case.states)
     return Verdict("stuck", f"{text}{joined}{_rest(case, others)}", culprit, None, evidence, case.decided(0.0))
+
+
+def asked_for(case: Case, line: Line) -> str:
+    """Behind "it asks": whom for what, what that gives, and what would have to change for another answer."""
+    asked = line.asking.asked if line.asking is not None else ()
+    known = dict((*line.keeps, *(line.asking.values if line.asking is not None else ())))
+    each = next((one for one in asked if one.answer in known), asked[0] if asked else None)
+    holder = case.by_actor.get(each.actor) if each is not None else None
+    if each is None or holder is None:
+        return "Ray for results"
+    gives = f", and {each.answer}, what that gives, is {known[each.answer]}" if each.answer in known else ""
+    at = f"{short_path(line.at.file)}:{each.line}"
+    return f"{words.name(holder)} for {each.method} at {at}{gives}{_grows(case, holder, each.method)}"
+
+
+def _grows(case: Case, holder: State, method: str) -> str:
+    """What the method reads, where nobody calls any more what adds to that."""
+    growing = holder.facts.growing.get(method)
+    others = [each for each in case.states if each is not holder and not each.asks]
+    if growing is None or holder.doing != "idle" or any(_moves(case, each) for each in others):
+        return ""
+    kept = dict(holder.facts.keeps)
+    reads = [f"{name}{f' ({kept[name]})' if name in kept else ''}" for name in growing.reads]
+    places = list(dict.fromkeys((at.function, short_path(at.file), at.line) for at in growing.at))[:MOST_PLACES]
+    where = words.listed([f"{function} ({file}:{line})" for function, file, line in places])
+    file = short_path(growing.at[0].file)
+    more = f" and {len(growing.at) - len(places)} more places" if len(growing.at) > len(places) else ""
+    them = "it" if len(reads) == 1 else "them"
+    return (
+        f"; {method} reads {words.listed(reads)}, and only {where}{more} would set or add to {them}, as far as {file} "
+        "shows: no call of that is seen"
+    )
 
 
 def _is_like(one: Asker, other: Asker) -> bool:
@@ -135,7 +170,7 @@ def _asker(case: Case, state: State) -> Asker | None:
     line = next(still, None)
     if line is None or line.asking is None:
         return None
-    return Asker(state, line, *line.asking)
+    return Asker(state, line, line.asking.loop, line.asking.values, line.asking.kept)
 
 
 def _spins(before: ProcessFacts, state: State) -> bool:
@@ -195,4 +230,4 @@ def _asking(state: State) -> Iterator[Line]:
             yield line
 
 
-__all__ = ["settled", "told", "verdict"]
+__all__ = ["asked_for", "settled", "told", "verdict"]

@@ -139,7 +139,7 @@ def _late(case: Case, state: State, found: Stuck, since: str, evidence: tuple[st
         end = chains.end_of(case, state)
         result = f"waits {chains.said(case, end)}," if end else ""
         idle = _idle(case, state) if state.doing == "idle" else ""
-        does = words.unlisted(state) or result or idle or words.DOES.get(state.doing, "is")
+        does = words.unlisted(state) or result or idle or words.does(state)
         kind, text = "missing", f"{name} has not reached {found.name}: it {does}{at}, and {since}"
         if end and not end.runs and end.holder in [found.group.members[each] for each in found.waiting]:
             kind, text = "deadlock", f"deadlock: {name} waits{at} {chains.said(case, end)}, and {since}"
@@ -312,7 +312,7 @@ def _of_peer(case: Case, state: State, op: str, since: str) -> Verdict:
     if state.doing == "unreachable":
         return Verdict("unreachable", f"{words.name(state)} {words.lost(state)}; {since}", words.culprit(state))
     kind: Kind = "io" if state.doing == "io" else "silent" if state.doing == "silent" else "missing"
-    does = f"waits {words.io(state)}" if kind == "io" else words.DOES.get(state.doing, "is")
+    does = f"waits {words.io(state)}" if kind == "io" else words.does(state)
     if state.doing == "collective" and state.facts.call.get("op") in ("send", "recv"):
         does = f"is in {state.facts.call['op']}"
     return Verdict(

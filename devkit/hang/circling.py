@@ -85,14 +85,16 @@ def verdict(case: Case) -> Verdict | None:
     values = ", ".join(f"{name} = {value}" for name, value in loop.looked_at)
     others = [each for each in case.states if each is not state]
     busy = [each for each in others if each.moved or each.doing == "busy"]
-    place = words.at(busy[0]) if busy and len({each.place for each in busy}) == 1 else ""
+    alike = len({each.works_at for each in busy}) == 1
+    place = words.at(busy[0]) if len(busy) == 1 else words.at_frame(busy[0].works_at) if alike else ""
     though = f", though {words.they(busy, 'has', 'have')} been at work meanwhile{place}" if busy else ""
     awaited = chains.awaited(case)
     waiting = [each for each in others if awaited.get(each.facts.id, ("", ""))[1] == state.facts.id]
     though += f"; {words.they(waiting, 'waits', 'wait')} for {words.name(state)}" if waiting else ""
     text = (
-        f"no progress: {words.name(state)} is in the loop `{loop.text}` ({values}){words.at_frame(at)}, which has "
-        f"come round, and nothing that it looks at has changed in {words.span(case.seconds)}{though}"
+        f"no progress: {words.name(state)} is in the loop `{loop.text}` ({values}){words.at_frame(at)}"
+        f"{words.thread_in(state, at)}, which has come round, and nothing that it looks at has changed in "
+        f"{words.span(case.seconds)}{though}"
     )
     evidence = (*words.waits(case.states, awaited), _MAY_BE_MEANT)
     return Verdict("livelock", text, words.culprit(state, at), None, evidence, case.decided(0.0, TIMES))

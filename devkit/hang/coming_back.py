@@ -16,7 +16,7 @@ from devkit.hang.standing import Turn
 from devkit.hang.states import State
 
 LATELY = 3.0  # seconds: it was seen at the newest look, or at the one before
-OUTSIDE = "only from outside of its function would that loop be ended, as by a signal"
+OUTSIDE = "only from outside of its function would the loop"
 
 
 def verdict(case: Case, times: float) -> Verdict | None:
@@ -32,11 +32,14 @@ def verdict(case: Case, times: float) -> Verdict | None:
     if goes_on or (holders and state.facts.id not in holders):  # others wait for something else
         return None
     waits = f"; {words.they(waiting, 'waits', 'wait')} for {words.name(state)}" if waiting else ""
+    thread = words.thread_in(state, turn.at)
     text = (
-        f"no progress: {words.name(state)} is in the loop `{turn.loop}`{words.at_frame(turn.at)}, whose variables come "
-        f"back to the same values again and again, for at least {words.span(last - first)}: {_values(turn)}{waits}"
+        f"no progress: {words.name(state)} is in the loop `{turn.loop}`{words.at_frame(turn.at)}{thread}, whose "
+        "variables come back to the same values again and again, "
+        f"for at least {words.span(last - first)}: {_values(turn)}{waits}"
     )
-    evidence = (*words.waits(case.states, awaited), OUTSIDE)
+    ends = f"{OUTSIDE} `{turn.loop}` be ended{'' if thread else ', as by a signal'}"
+    evidence = (*words.waits(case.states, awaited), ends)
     return Verdict("livelock", text, words.culprit(state, turn.at), None, evidence, True)
 
 

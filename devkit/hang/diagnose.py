@@ -26,6 +26,7 @@ from devkit.hang import (
     environments,
     families,
     freezing,
+    full_queues,
     holding,
     keeping,
     lines,
@@ -42,8 +43,8 @@ from devkit.hang import (
 from devkit.hang.case import NOTHING, PATIENCE, Case, Seen
 from devkit.hang.facts import Sample
 from devkit.hang.records import Kind, Verdict
-from devkit.hang.standing import Standing
-from devkit.hang.states import State, computing
+from devkit.hang.standing import quoted
+from devkit.hang.states import State
 
 MOST_TOLD = 2  # who waits for something else than who is blamed
 MOST_WORKING = 3  # processes at work, in the evidence
@@ -73,6 +74,7 @@ def diagnose(first: Sample, now: Sample, patience: float = PATIENCE, seen: Seen 
         _resources,
         behind.joined,
         families.verdict,
+        full_queues.verdict,
         _standing,
     )
     found = next(verdict for look in looks if (verdict := look(case)) is not None)
@@ -90,7 +92,8 @@ def _with_words(found: Verdict, case: Case) -> Verdict:
         return (
             replace(found, evidence=(*found.evidence, *keeping.of_holders(case))) if found.kind == "resource" else found
         )
-    wrote = (f"{words.name(state)} last wrote: {line}" for line in state.facts.wrote if found.hang)
+    said = state.facts.wrote if found.hang else ()
+    wrote = (f"{words.name(state)} {'last ' * last}wrote: {line}" for line, last in said)
     return replace(found, evidence=(*found.evidence, *keeping.evidence(case, state), *wrote))
 
 
@@ -156,7 +159,7 @@ def _moving(case: Case) -> Verdict | None:
     if advanced:
         sentence = f"no hang: the job is making progress; {words.named(shown)} made progress"
     else:  # whether that leads anywhere is not known: a loop that never ends is work, too
-        place = _working_at(case, shown, beside)
+        place = _working_at(shown, beside)
         aside_of = aside.said(case, busy)
         endless = _is_open(case, shown) and case.decided(0.0, circling.TIMES)
         what = "cannot tell" if endless or (aside_of and case.decided(0.0)) else f"no hang seen in {span}"
@@ -184,18 +187,17 @@ def _moving(case: Case) -> Verdict | None:
     return Verdict("moves", text, words.culprit(shown[0]), None, notes, not (open_ or young) and not circling.may(case))
 
 
-def _working_at(case: Case, states: Sequence[State], beside: Sequence[State]) -> str:
+def _working_at(states: Sequence[State], beside: Sequence[State]) -> str:
     """Where they work, if that is one place: which is not where a thread stands that only waits for one that does."""
-    sides = [_side(case, state) for state in states]
-    if any(sides):
-        places = {side[0].lines[0].at for side in sides if side}
-        if not all(sides) or len(places) > 1:
-            return ""
-        whose = f" in its thread {sides[0][0].thread}" if len(states) == 1 else " in threads of their own"
-        return f"{whose}{words.at_frame(sides[0][0].lines[0].at)}"
+    if any(state.side for state in states):
+        if len(states) > 1:
+            there = {each.lines[0].at for state in states for each in state.side}
+            alike = all(state.side for state in states) and len(there) == 1
+            return f" in threads of their own{words.at_frame(states[0].works_at)}" if alike else ""
+        return words.in_thread(states[0])
     if any(state in beside for state in states):
         return f" in its thread {states[0].beside}" if len(states) == 1 else ""
-    return words.at(states[0]) if len({state.place for state in states}) == 1 else ""
+    return words.at_frame(states[0].place) if len({state.place for state in states}) == 1 else ""
 
 
 def _is_open(case: Case, states: Sequence[State]) -> bool:
@@ -210,7 +212,7 @@ def _in_vain(case: Case, states: Sequence[State]) -> str:
     if state is None or loop is None:
         return ""
     who = f", {words.name(state)}" if len(states) > 1 else ","
-    return f"{who} in the loop `{loop.text}`, where nothing that this looks at has changed"
+    return f"{who} in the loop {quoted(loop.text)}, where nothing that this looks at has changed"
 
 
 def _callers_loop(case: Case, states: Sequence[State]) -> str:
@@ -227,29 +229,14 @@ def _callers_loop(case: Case, states: Sequence[State]) -> str:
 def _at_work(case: Case, states: Sequence[State]) -> Iterator[str]:
     """Where they are, and what the loops around it look at: whether that changes is what tells a loop without end."""
     for state in sorted(states, key=lambda each: each.place is None)[:MOST_WORKING]:
-        loop = f"{lines.INDENT}{lines.IN_LOOP}"  # which comes below, with whether it gets on
-        side = _side(case, state)
-        known = (line for line in words.waits([state]) if not line.startswith(loop))
-        yield from (line.replace(": is working at ", ": is at ", 1) if side else line for line in known)
-        for each in side:
-            yield f"{lines.INDENT}its thread {each.thread} is working{words.at_frame(each.lines[0].at)}"
-            yield from (f"{lines.INDENT}{line}" for line in lines.of_stacks([each.lines]))
-        yield from (f"{lines.INDENT}{lines.INDENT * bool(side)}{loop.said}" for loop in _loops(case, state))
-
-
-def _side(case: Case, state: State) -> list[Standing]:
-    """Threads of the program that compute, where the one that works is none of them."""
-    before = case.before.get(state.facts.id)
-    names = computing(before, state.facts, case.seconds) if before else []
-    main = state.facts.thread
-    if main is not None and main.name in names:
-        return []
-    return [each for each in state.facts.standing if each.thread in names and each.lines[0].at != state.place]
+        # The loops come below, with whether they get on.
+        yield from (line for line in words.waits([state]) if not line.lstrip().startswith(lines.IN_LOOP))
+        yield from (f"{lines.INDENT}{lines.INDENT * bool(state.side)}{loop.said}" for loop in _loops(case, state))
 
 
 def _loops(case: Case, state: State) -> list[lines.Loop]:
     before = case.before.get(state.facts.id)
-    there = _side(case, state) or lines.at_place(state)  # of one that moves, it may be elsewhere a moment later
+    there = state.side or lines.at_place(state)  # of one that moves, it may be elsewhere a moment later
     stacks = there or (state.facts.standing if state.moved or state.doing == "busy" else ())
     return lines.loops(stacks, before.standing if before else ())
 
@@ -339,14 +326,18 @@ def _at_rest(case: Case, leaves: Sequence[State]) -> Verdict:
     it is told to end, and one that waits for what never comes.
     """
     driver, rest = next(iter(leaves), None), words.at_rest(case.states)
-    text = "nothing moves" if rest else "no process has anything to do"
+    line = next((stack.lines[0] for stack in lines.at_place(driver) if stack.lines[0].asking), None) if driver else None
+    text = "nothing moves" if rest or line else "no process has anything to do"
     if driver is not None:
-        text += f": {words.do([driver])}{words.at(driver)}{reasons.why(driver)}"
+        asks = f", in which it asks {asking.asked_for(case, line)}" if line is not None else ""
+        text += f": {words.do([driver])}{words.at(driver)}{reasons.why(driver)}{asks}"
     waits = driver is not None and (driver.doing == "wait" or "in the loop" in reasons.why(driver))
     open_ = waits or bool(rest)
     tail = ", and whether anything will end that can't be seen" if waits else ""
     evidence = words.waits(case.states)
-    return Verdict("idle", f"{'cannot tell' if open_ else 'no hang'}: {text}{tail}{rest}", evidence=evidence)
+    sentence = f"{'cannot tell' if open_ else 'no hang'}: {text}{tail}{rest}"
+    # A later look may show that it asks again and again.
+    return Verdict("idle", sentence, evidence=evidence, decided=line is None or case.decided(0.0))
 
 
 def _standing_kind(state: State) -> Kind:

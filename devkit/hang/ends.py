@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from devkit.debug.stack_groups import CHILD
 from devkit.hang import words
 from devkit.hang.case import Case
 from devkit.hang.facts import FarEnd
@@ -30,6 +31,15 @@ class Hop(NamedTuple):
     does: str = ""  # where it is known better than by its state
     thread: str = ""  # which of its threads does that
 
+    @property
+    def owned(self) -> str:
+        """With the name; that of a child has a comma in it, behind which `'s` could not be read."""
+        who = words.name(self.state)
+        if not who.startswith(CHILD):
+            return self.has.format(who)
+        has = self.has.replace(" is {}'s", " belongs to {}").replace("(and that of others)", "(and to others)")
+        return has.format(f"a {who}")
+
 
 class Line(NamedTuple):
     """From one who waits on somebody's I/O to who does not."""
@@ -53,11 +63,9 @@ class Line(NamedTuple):
         )
 
     def __str__(self) -> str:
-        hops = [
-            hop.has.format(words.name(hop.state)) + f", {hop.does or f'which {_does(hop.state)}'}" for hop in self.hops
-        ]
+        hops = [f"{hop.owned}, {hop.does or f'which {_does(hop.state)}'}" for hop in self.hops]
         if self.silent:
-            hops[-1] = self.hops[-1].has.format(words.name(self.hops[-1].state)) + _SILENT
+            hops[-1] = self.hops[-1].owned + _SILENT
         closed = ": they wait for each other" if self.closed else ""
         return "".join(f"; {hop}" for hop in hops) + _knotted(self.knot) + closed + _far(self.far)
 
@@ -181,7 +189,8 @@ def _serves(case: Case, owner: State, address: str, asks: State) -> tuple[str, s
             near = [each for each in case.states if each is not owner and _is_near(found["remote"], owner, each)]
             heard = _only([each for each in near if _has(each, found["remote"])])
             if heard is not None and heard is not asks:
-                return thread.name, f"whose thread {thread.name} waits for data from {words.name(heard)}"
+                alone = ", and serves no other connection meanwhile" if thread.serves else ""
+                return thread.name, f"whose thread {thread.name} waits for data from {words.name(heard)}{alone}"
     return "", ""
 
 
@@ -262,5 +271,4 @@ def _does(state: State) -> str:
         return f"waits {words.io(state)}{words.at(state)}"
     if state.doing == "collective":
         return f"waits in {state.facts.call.get('op') or 'a collective'}{words.at(state)}"
-    does = words.rests(state) if state.doing == "idle" else words.DOES.get(state.doing, "is there")
-    return f"{does}{words.at(state)}"
+    return f"{words.rests(state) if state.doing == 'idle' else words.does(state)}{words.at(state)}"

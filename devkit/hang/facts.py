@@ -14,7 +14,7 @@ from devkit.debug.object_stores import Stores
 from devkit.debug.stack_groups import MAIN, Frame, Process, task_role
 from devkit.hang.conversing import EngineWait, EnvironmentWait, Search
 from devkit.hang.model_facts import Model
-from devkit.hang.standing import Standing, Turn, Values
+from devkit.hang.standing import Growing, Standing, Turn, Values, quoted
 
 Document = Mapping[str, Any]
 FROZEN = "Tt"  # states of a process as `ps` shows them: stopped by a signal, or by a tracer
@@ -87,6 +87,7 @@ class ThreadFacts:
     side: bool = False  # started by the program, so no calls of Ray come to it
     turns: int = 0  # how often it was given a core
     ran: float | None = None  # seconds that it had one; None: not known
+    serves: bool = False  # a server's only one, in which each connection is served after the other
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,7 @@ class CallWait:
     what: str = ""  # in place of a result: what it waits for in its own process, such as a lock
     holder: str = ""  # the thread or the task of its process that has that
     near: Values = ()  # other references that its function has: the variable, and the task whose result that is
+    takes: tuple[tuple[str, Frame], ...] = ()  # queues of Ray from which it takes elsewhere: their actors, and where
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,8 @@ class InnerWait:
     blocks: bool = False  # a thread's event loop, which does nothing meanwhile
     side: int = 0  # so many of them are threads of the program's own, and no calls
     shared: bool = False  # a semaphore of which others than the holder may give back a permit
+    joins: str = ""  # the thread for whose end it waits
+    closes: bool = False  # an executor, at the end of its `with`
 
 
 @dataclass(frozen=True)
@@ -151,7 +155,7 @@ class Poll:
     @property
     def said(self) -> str:
         values = ", ".join(f"{name} = {value}" for name, value in self.values)
-        return f"`{self.loop}`" + (f" ({values})" if values else "")
+        return quoted(self.loop) + (f" ({values})" if values else "")
 
 
 @dataclass(frozen=True)
@@ -204,6 +208,13 @@ class Fork:
     """What is known of a forked child."""
 
     at: Frame | None  # where it was forked
+
+
+class Wrote(NamedTuple):
+    """A line that a process wrote."""
+
+    line: str
+    last: bool = False  # nothing else after it, or between it and the others of the same output
 
 
 @dataclass(frozen=True)
@@ -266,8 +277,9 @@ class ProcessFacts:
     standing: tuple[Standing, ...] = ()
     turning: tuple[Turn, ...] = ()
     keeps: Values = ()  # the attributes of its actor
+    growing: Mapping[str, Growing] = field(default_factory=dict)  # by method of its actor
     models: tuple[Model, ...] = ()  # among them
-    wrote: tuple[str, ...] = ()  # the last lines of its outputs
+    wrote: tuple[Wrote, ...] = ()  # at the end of its outputs
     coroutines: int = 0  # asyncio tasks of the program that wait for something
     running: tuple[str, ...] = ()  # names of those that are at work right now: a new one is another call
     actor_id: str = ""  # empty: it is no actor

@@ -60,7 +60,10 @@ def verdict(case: Case) -> Verdict | None:
     parent, children = found[0]
     others = [each for each in case.states if each.waits_for_others and each.facts.fork is None and each is not parent]
     tail = f"; {words.they(others, 'waits', 'wait')} for {words.name(parent)}" if others else ""
-    text = f"no progress: {words.name(parent)} waits{words.at(parent)} for {_told(children)}{tail}"
+    waits = f"waits{words.at(parent)} for {_told(children)}"
+    if parent.doing == "lock":  # which may have nothing to do with them
+        waits = f"waits for a lock{words.at(parent)}, and has {_told(children).removeprefix('its ')}"
+    text = f"no progress: {words.name(parent)} {waits}{tail}"
     return Verdict("io", text, words.culprit(children[0]), None, words.waits(case.states), case.decided(0.0))
 
 

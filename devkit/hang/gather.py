@@ -55,16 +55,25 @@ def watch_until_decided(
     What looks like work that never ends is looked at for longer, and again where it is between two calls just then.
     """
     first, _ = take()
-    last, seen, circled = first, NOTHING, False
+    last, seen, circled, again = first, NOTHING, False, False
     while True:
         wait(SAMPLE_SECONDS)
         before, (last, raw) = last, take()
+        if not again and _was_late(first, last):  # of what it did then nothing is known
+            first, again = last, True
+            continue
         seen = circling.seen(seen, before, last)
         verdict, seconds = diagnose(first, last, patience, seen), last.time - first.time
         circled = circled or verdict.kind == "livelock"
         limit = circling.TIMES * patience + AGAIN_SECONDS if circled or _may_never_end(verdict) else patience
         if (verdict.decided and not (circled and verdict.kind == "moves")) or seconds >= limit:
             return Diagnosis(_with_silence(verdict, last), first, last, raw)
+
+
+def _was_late(first: Sample, now: Sample) -> bool:
+    """Whether a process answers that did not at the first look, as one may that is asked for the first time."""
+    late = {each.id for each in first.processes if not each.answers and not each.dead}
+    return any(each.answers and each.id in late for each in now.processes)
 
 
 def _with_silence(found: Verdict, last: Sample) -> Verdict:

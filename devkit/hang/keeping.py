@@ -50,7 +50,8 @@ def _of(state: State) -> Iterator[str]:
         places.setdefault(stack.lines[0].at, []).append(stack.lines[0].keeps)
     known = [(place, kept) for place, kept in places.items() if any(kept)]
     for place, kept in known[:FUNCTIONS]:
-        at = f"{short_path(place.file)}:{place.line} in {place.function}"
+        of = lines.sampled([state], len(kept)) if place == state.place else ""
+        at = f"{short_path(place.file)}:{place.line} in {place.function}{f', of {of}' if of else ''}"
         yield f"{lines.INDENT if state.facts.keeps else f'{words.name(state)} '}at {at}: {_of_several(kept)}"
 
 

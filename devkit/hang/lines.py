@@ -9,18 +9,21 @@ from typing import NamedTuple
 
 from devkit.debug.inworker.words import ASLEEP
 from devkit.debug.naming import short_path
-from devkit.debug.stack_groups import Frame
+from devkit.debug.stack_groups import Frame, is_task
 from devkit.hang.facts import InnerWait
-from devkit.hang.standing import EndsAt, Line, Standing, Values
+from devkit.hang.standing import EndsAt, Line, Standing, Values, quoted
 from devkit.hang.states import State
 
 INDENT = "    "
 IN_LOOP = "in the loop"
+CLOSES = "the end of an executor's `with` waits for its threads, whatever time limit there was for their results"
 OTHERS = 3  # waits at other lines
 SHOWN = 3  # different values of one name
 KEPT = "; no call that is under way is seen to hold it: one that has ended may have kept it"
 NO_PERMIT = f"{KEPT.replace('hold it', 'hold a permit')}, or there was none"
 _UNHEARD = "the wake-up may have gone to another one that waits, or have come before it held"
+VALUES = "  # "  # before the values of a line
+_WITHS = ("with ", "async with ")
 _WRITTEN = re.compile(r"\b\d|['\"]")
 
 
@@ -34,9 +37,22 @@ def told(states: Sequence[State]) -> list[str]:
     if stacks and stacks[0][0].at != states[0].place and stacks[0][0].text:  # it was there a moment later
         at = stacks[0][0].at
         lines[0] = f"{INDENT}{short_path(at.file)}:{at.line}: {lines[0].strip()}"
+    if sample := sampled(states, len(stacks)):
+        lines[1:1] = [f"{INDENT}these values are of {sample}"] if any(VALUES in line for line in lines) else []
     waits = any(wait.at == states[0].place for wait in states[0].facts.inner)
     ends = [f"{INDENT}{line}" for line in _ends(stacks[0][0])] if stacks and waits else []
-    return [*lines, *ends, *(_others(states[0]) if len(states) == 1 else [])]
+    return [*lines, *ends, *([*_sides(states[0]), *_others(states[0])] if len(states) == 1 else [])]
+
+
+def sampled(states: Sequence[State], known: int) -> str:
+    """Of how many of those that wait at one line the values are known, if not of all: "24 of 1000 that wait there".
+
+    >>> sampled([], 3)
+    ''
+    """
+    waits = [wait for state in states for wait in state.facts.inner if wait.at == state.place]
+    every = sum(wait.count for wait in waits)
+    return f"{known} of {every} that wait there" if 1 < known < every else ""
 
 
 def of_stacks(stacks: Sequence[tuple[Line, ...]], *, around: bool = False) -> list[str]:
@@ -81,15 +97,20 @@ def _around(lines: Sequence[Line]) -> list[str]:
 
 def _under(lines: Sequence[Line]) -> list[str]:
     which = [line.which for line in lines]
-    return [f"{INDENT}under `if {lines[0].under}`{_values(which)}"] if lines[0].under and any(which) else []
+    over = ", which no longer holds" if all(line.past for line in lines) else ""
+    return [f"{INDENT}under `if {lines[0].under}`{over}{_values(which)}"] if lines[0].under and any(which) else []
 
 
 def _handled(lines: Sequence[Line]) -> list[str]:
     """What they are in a handler of; of equal ones once."""
     known = dict.fromkeys(each for line in lines if (each := line.handles))
+    ends = lines[0].text.startswith(_WITHS)  # its end is no handler
+    at = [f"{short_path(each.at.file)}:{each.at.line} in {each.at.function}" for each in known]
     return [
-        f"{INDENT}handling {each.said}, raised at {short_path(each.at.file)}:{each.at.line} in {each.at.function}"
-        for each in list(known)[:SHOWN]
+        f"{INDENT}{each.said}, raised at {place}, has not left that `with` yet"
+        if ends
+        else f"{INDENT}handling {each.said}, raised at {place}"
+        for each, place in list(zip(known, at, strict=True))[:SHOWN]
     ]
 
 
@@ -100,8 +121,8 @@ def _loop(lines: Sequence[Line]) -> list[str]:
     over = ", which no longer holds" if all(line.over for line in lines) else ""
     if (passed := lines[0].passes_over) is not None:
         over += f", which passes over {passed.errors} at {short_path(passed.file)}:{passed.line}"
-    own = [f"{INDENT}{IN_LOOP} `{lines[0].loop}`{over}{_values(looked_at)}"] if told else []
-    return own + [f"{INDENT}{IN_LOOP} `{text}`{_values(known)}" for text, known in _outer(lines).items()]
+    own = [f"{INDENT}{IN_LOOP} {quoted(lines[0].loop)}{over}{_values(looked_at)}"] if told else []
+    return own + [f"{INDENT}{IN_LOOP} {quoted(text)}{_values(known)}" for text, known in _outer(lines).items()]
 
 
 def _outer(lines: Sequence[Line]) -> dict[str, list[Values]]:
@@ -121,6 +142,17 @@ def at_place(state: State) -> list[Standing]:
     return [stack for stack in known if stack.lines[0].at._replace(line=place.line) == place][:1]
 
 
+def _sides(state: State) -> Iterator[str]:
+    """Its threads at work, where the one that it is called by waits."""
+    closes = any(each.closes and each.at == state.place for each in state.facts.inner)
+    if closes and state.side:
+        yield f"{INDENT}{CLOSES}"
+    for each in state.side:
+        at = each.lines[0].at
+        yield f"{INDENT}its thread {each.thread} is working at {short_path(at.file)}:{at.line} in {at.function}"
+        yield from (f"{INDENT}{line}" for line in of_stacks([each.lines], around=True))
+
+
 def _others(state: State) -> list[str]:
     """What it waits for at other lines than the one where it is said to be."""
     lines: list[str] = []
@@ -131,7 +163,7 @@ def _others(state: State) -> list[str]:
             waits[each.at, each.what] = replace(each, count=each.count + known.count) if known else each
     for wait in list(waits.values())[:OTHERS]:
         at = f"{short_path(wait.at.file)}:{wait.at.line} in {wait.at.function}"
-        who = f"{wait.count} more wait" if wait.count > 1 else "another one waits"
+        who = f"{wait.count} more wait" if wait.count > 1 else f"{_which(wait)} waits"
         blocks = ", which blocks its event loop" if wait.blocks else ""
         lines.append(f"{INDENT}{who} for {wait.what} at {at}{blocks}{_holder(wait)}")
         stacks = [stack.lines for stack in state.facts.standing if stack.lines[0].at == wait.at]
@@ -139,6 +171,10 @@ def _others(state: State) -> list[str]:
             below = [*of_stacks(stacks)[:1], *(f"{INDENT}{line}" for line in _ends(stacks[0][0]))]
             lines += [f"{INDENT}{line}" for line in below]
     return lines
+
+
+def _which(wait: InnerWait) -> str:
+    return "another coroutine" if is_task(wait.thread) else f"its thread {wait.thread}"
 
 
 def _holder(wait: InnerWait) -> str:
@@ -182,7 +218,7 @@ class Loop(NamedTuple):
 
     @property
     def said(self) -> str:
-        return f"{IN_LOOP} `{self.text}`{_values([self.looked_at])}{', as before' if self.still else ''}"
+        return f"{IN_LOOP} {quoted(self.text)}{_values([self.looked_at])}{', as before' if self.still else ''}"
 
 
 def loops(stacks: Sequence[Standing], before: Sequence[Standing]) -> list[Loop]:
@@ -208,7 +244,7 @@ def _values(known: Sequence[tuple[tuple[str, str], ...]]) -> str:
     """Behind the text, as a comment: "  # version = 1, wanted = 2 or 3"."""
     names = dict.fromkeys(name for values in known for name, _ in values)
     parts = [f"{name} = {_of(name, known)}" for name in names]
-    return f"  # {', '.join(parts)}" if parts else ""
+    return f"{VALUES}{', '.join(parts)}" if parts else ""
 
 
 def _of(name: str, known: Iterable[tuple[tuple[str, str], ...]]) -> str:

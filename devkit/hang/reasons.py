@@ -94,7 +94,7 @@ def why(state: State, *, clear: bool = False) -> str:
 
 def _locked(state: State) -> str:
     """Which thread holds the lock, for what that one waits, and whether who could end that wants the lock, too."""
-    wait = state.facts.locks[0]
+    wait = next((each for each in state.facts.locks if each.at == state.place), state.facts.locks[0])
     inner = next((each for each in state.facts.inner if each.thread == wait.holder), None)
     if not wait.holder or inner is None:
         return ""

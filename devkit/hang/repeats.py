@@ -137,7 +137,7 @@ def explain(found: Verdict, case: Case) -> Verdict:
     if moves:
         return replace(found, sentence=f"{found.sentence}, but {repeat.said}", evidence=evidence)
     if found.kind not in _EXPLAINED:
-        asks = found.kind == "livelock" and OUTSIDE not in found.evidence
+        asks = found.kind == "livelock" and not any(each.startswith(OUTSIDE) for each in found.evidence)
         beside = _beside(found, swallowed, case) if asks else ""
         return replace(found, sentence=f"{found.sentence}{beside}", evidence=evidence)
     rest = _JUDGED.sub("", found.sentence, count=1).rpartition("no progress: ")[2]
@@ -191,7 +191,13 @@ def _once(found: Verdict, case: Case) -> Iterator[Swallowed]:
     blamed = found.culprit.pid if found.hang and found.culprit else None
     for state in case.states:
         if state.facts.pid == blamed:
-            yield from (Swallowed(state, each) for each in state.facts.caught)
+            yield from (Swallowed(state, each) for each in state.facts.caught if not _is_under_way(state, each))
+
+
+def _is_under_way(state: State, caught: Caught) -> bool:
+    """Whether a thread is at work on it just now: it may be in the end of a `with`, which no handler has had yet."""
+    handled = (line.handles for stack in state.facts.standing for line in stack.lines)
+    return caught.count == 1 and any(each is not None and each.at == caught.at for each in handled)
 
 
 def _swallowed(case: Case) -> Iterator[Swallowed]:

@@ -10,6 +10,15 @@ from devkit.debug.stack_groups import Frame
 Values = tuple[tuple[str, str], ...]  # texts of the program, and what they stand for
 
 
+def quoted(loop: str) -> str:
+    """A loop in a sentence: what is quoted stands in the file.
+
+    >>> quoted("while self.running"), quoted("until item is None")
+    ('`while self.running`', 'until `item is None`')
+    """
+    return f"until `{loop.removeprefix('until ')}`" if loop.startswith("until ") else f"`{loop}`"
+
+
 class EndsAt(NamedTuple):
     """A line that could end a wait, or that undoes that."""
 
@@ -29,12 +38,29 @@ class Ends:
     undone: tuple[EndsAt, ...] = ()  # an event is cleared there
 
 
+class Asked(NamedTuple):
+    """A call of an actor in such a loop."""
+
+    actor: str  # its id
+    method: str
+    line: int
+    answer: str = ""  # the variable that its result is given to
+
+
+class Growing(NamedTuple):
+    """What a method of an actor reads, and where other methods add to that."""
+
+    reads: tuple[str, ...]  # attributes
+    at: tuple[Frame, ...]
+
+
 class Asking(NamedTuple):
     """A loop in which results of Ray are waited for."""
 
     loop: str
     values: Values  # that it looks at
     kept: str = ""  # a digest of what its function and the object of that have
+    asked: tuple[Asked, ...] = ()
 
     @property
     def without_end(self) -> bool:
@@ -87,6 +113,7 @@ class Line:
     signal: str = ""  # of which its function is the handler: the next line out was interrupted, and has not called it
     passes_over: PassedOver | None = None  # what its loop does
     outer: tuple[tuple[str, Values], ...] = ()  # further loops around that one, the nearest first, with values
+    past: bool = False  # the condition that it is under holds no more
 
 
 class Turn(NamedTuple):

@@ -11,6 +11,7 @@ from devkit.debug.inworker.words import ASLEEP
 from devkit.debug.naming import is_library
 from devkit.debug.stack_groups import Frame
 from devkit.hang.facts import FROZEN, GroupFacts, InnerWait, LockWait, ProcessFacts, ThreadFacts
+from devkit.hang.standing import Standing
 
 Doing = Literal[
     "stopped",  # by a debugger
@@ -80,10 +81,16 @@ class State:
     beside: str = ""  # threads of the program that compute while the one that works waits for somebody else
     works_beside: bool = False  # one of them in the program's own code: it may be what the others wait for
     asks: str = ""  # the loop in which it asks Ray again and again, and nothing changes
+    side: tuple[Standing, ...] = ()  # of one at work: its threads that compute, where the one that works only waits
 
     @property
     def waits_for_others(self) -> bool:
         return self.doing in ("collective", "meeting", "ray") or bool(self.asks)
+
+    @property
+    def works_at(self) -> Frame | None:
+        """Where the work is done: a thread that waits for another one of its process stands at a line of its own."""
+        return self.side[0].lines[0].at if self.side else self.place
 
     @property
     def is_late(self) -> bool:
@@ -115,7 +122,8 @@ def state_of(before: ProcessFacts | None, now: ProcessFacts, seconds: float) -> 
         waits = _waiting(state, computes=False, wants=False)
         if _is_for_others(waits, beside):
             return replace(waits, beside=", ".join(beside), works_beside=not _telling(now).isdisjoint(beside))
-    return _waiting(state, computes, wants=_wants_to(before, now))
+    found = _waiting(state, computes, wants=_wants_to(before, now))
+    return replace(found, side=_side(before, found, seconds)) if before is not None and computes else found
 
 
 def _is_new(now: ProcessFacts, seconds: float) -> bool:
@@ -184,6 +192,14 @@ def _beside(before: ProcessFacts, now: ProcessFacts, seconds: float) -> list[str
     return busy if set(busy) <= side and rest / seconds < BUSY_SHARE else []
 
 
+def _side(before: ProcessFacts, state: State, seconds: float) -> tuple[Standing, ...]:
+    """Threads that compute in the program's code, where the one that works is none of them."""
+    names, main = computing(before, state.facts, seconds), state.facts.thread
+    if state.doing != "busy" or (main is not None and main.name in names):
+        return ()
+    return tuple(each for each in state.facts.standing if each.thread in names and each.lines[0].at != state.place)
+
+
 def _telling(facts: ProcessFacts) -> set[str]:
     """The other threads that run something of the program's."""
     return {name.partition(" #")[0] for name in facts.stack.others}
@@ -215,8 +231,8 @@ def _waiting(state: State, computes: bool, *, wants: bool) -> State:
         if other is not None and other.call in _WRITES:  # to wait for input is a server's rest
             return replace(state, doing="io", place=None, about=_io(other.call, other.target))
         return replace(state, doing="idle", place=None)
-    if now.locks:
-        return replace(state, doing="lock", place=now.locks[0].at)
+    if (lock := _awaited_lock(now)) is not None:
+        return replace(state, doing="lock", place=lock.at)
     if _waits_for_ray(now):  # which wakes up every second to look around, and may be seen then
         return replace(state, doing="ray")
     thread = now.thread
@@ -237,6 +253,20 @@ def _waiting(state: State, computes: bool, *, wants: bool) -> State:
         return replace(state, doing="ray")
     in_c = IN_C if inner is None and now.fork is not None and not is_library(now.stack.stack[0].file) else ""
     return replace(state, doing="collective" if now.unlisted else "wait", about=inner.what if inner else in_c)
+
+
+def _awaited_lock(now: ProcessFacts) -> LockWait | None:
+    """The one that keeps it: of the thread that works, if that waits for one.
+
+    While that is in a wait for another process, a thread that the program has started keeps nobody by its own.
+    """
+    thread = now.thread
+    own = next((each for each in now.locks if thread is not None and each.thread == thread.name), None)
+    if own is not None or thread is None:
+        return own or next(iter(now.locks), None)
+    elsewhere = _waits_for_ray(now) or (thread.call in IO_CALLS and thread.call not in _LOOPS)
+    side = {each.name for each in now.threads if each.side}
+    return next((each for each in now.locks if not (elsewhere and each.thread in side)), None)
 
 
 def inner_wait(state: State) -> InnerWait | None:

@@ -54,7 +54,7 @@ def page(found: Diagnosis, cwd: str | None = None, width: int | None = None) -> 
     shown = (replace(row, doing=does.get((row.node_ip, row.pid), row.doing)) for row in map(progress, rows))
     blocks.append(Text("\n").join(table(list(shown), cwd, width)))
     if verdict.hang:
-        places = {(state.facts.node_ip, state.facts.pid): state.place for state in states if state.place}
+        places = {(state.facts.node_ip, state.facts.pid): state.works_at for state in states if state.works_at}
         documents = stack_documents(found.raw)
         for each in documents:
             if (each["node_ip"], each["pid"]) in begun and not each["call"]:
@@ -66,7 +66,7 @@ def page(found: Diagnosis, cwd: str | None = None, width: int | None = None) -> 
 
 def progress(state: State) -> RankProgress:
     """How far a process has come."""
-    facts, place = state.facts, state.place
+    facts, place = state.facts, state.works_at
     return RankProgress(
         role=facts.role,
         rank=facts.rank,

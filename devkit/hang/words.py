@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 
 from devkit.debug.grouping import group
@@ -13,7 +13,7 @@ from devkit.hang.calls import Link
 from devkit.hang.facts import CrashFacts, LockWait
 from devkit.hang.groups import Stuck
 from devkit.hang.records import Culprit
-from devkit.hang.states import State
+from devkit.hang.states import State, inner_wait
 
 DOES = {
     "sleep": "sleeps",
@@ -30,6 +30,8 @@ DOES = {
     "meeting": "is creating a process group",
 }
 LATE = "did not answer in time"
+
+
 _MANY = {"sleeps": "sleep", "waits": "wait", "has": "have", "is": "are", "does": "do", "makes": "make"}
 PROGRAM_LINES = 4
 EVIDENCE_LINES = 12  # of waits; a job of 256 ranks has few kinds of them
@@ -46,6 +48,11 @@ def name(state: State) -> str:
         of = role.replace(f"{CHILD}driver", f"{CHILD}the driver")
         return f"{of}{'' if state.facts.rank is None else f' rank {state.facts.rank}'}, pid {state.facts.pid}"
     return f"{role} pid {state.facts.pid}" if state.facts.rank is None else of_role(role, state.facts.rank)
+
+
+def does(state: State) -> str:
+    """What one of them does, as far as it is known: "waits for a threading.Event that is not set"."""
+    return f"waits for {state.about}" if state.doing == "wait" and state.about else DOES.get(state.doing, "is")
 
 
 def _owner(role: str) -> str:
@@ -117,10 +124,7 @@ def they(states: Sequence[State], one: str, many: str, beside: Sequence[State] =
 
 def do(states: Sequence[State]) -> str:
     """What all of them do: "Rank ranks 0,1 sleep", as "Rank rank 0 sleeps"."""
-    does = DOES.get(states[0].doing, "is")
-    if states[0].doing == "wait" and states[0].about:
-        does = f"waits for {states[0].about}"
-    first, _, rest = does.partition(" ")
+    first, _, rest = does(states[0]).partition(" ")
     return f"{they(states, first, _MANY.get(first, first))} {rest}".rstrip()
 
 
@@ -165,7 +169,40 @@ def first(states: Iterable[State]) -> State:
 
 
 def at(state: State) -> str:
-    return at_frame(state.place)
+    return in_thread(state) or at_frame(state.place)
+
+
+def in_thread(state: State) -> str:
+    """Of one whose work is done in other threads than the one that it is called by, which may wait for them."""
+    if not state.side:
+        return ""
+    where = at_frame(state.works_at) if len({each.lines[0].at for each in state.side}) == 1 else ""
+    whose = f"its thread {state.side[0].thread}" if len(state.side) == 1 else f"{len(state.side)} of its threads"
+    return f" in {whose}{where}{waits_for(state, {each.thread for each in state.side})}"
+
+
+def waits_for(state: State, threads: Collection[str]) -> str:
+    """Behind some of its threads: that the process waits for them, or for what else it does."""
+    inner = inner_wait(state)
+    if inner is None:
+        return ""
+    if inner.joins in threads:
+        return f", for {'whose end' if len(threads) == 1 else 'which'} it waits{at_frame(state.place)}"
+    return "" if inner.joins else f", and waits for {inner.what}{at_frame(state.place)}"
+
+
+def thread_in(state: State, loop: Frame) -> str:
+    """The thread that is in a loop's function, where the process stands at no line of that thread."""
+    stacks = [stack for stack in state.facts.standing if any(_is_in(line.at, loop) for line in stack.lines)]
+    if not stacks or any(line.at == state.place for stack in stacks for line in stack.lines):
+        return ""
+    names = [stack.thread for stack in stacks]
+    whose = f"its thread {names[0]}" if len(names) == 1 else "one of its threads"
+    return f" in {whose}{waits_for(state, names)}"
+
+
+def _is_in(at: Frame, loop: Frame) -> bool:
+    return (at.file, at.function) == (loop.file, loop.function)
 
 
 def at_frame(frame: Frame | None) -> str:
@@ -173,7 +210,7 @@ def at_frame(frame: Frame | None) -> str:
 
 
 def culprit(state: State, frame: Frame | None = None) -> Culprit:
-    place = frame or state.place or Frame("", 0, "")
+    place = frame or state.works_at or Frame("", 0, "")
     facts = state.facts
     return Culprit(facts.role, facts.rank, facts.node_ip, facts.pid, place.file, place.line, place.function)
 
@@ -355,7 +392,10 @@ def _plural(does: str) -> str:
 
 
 def _does(state: State, awaited: str = "") -> str:
-    if state.doing == "collective":
+    if state.side:  # what works there stands below
+        inner = inner_wait(state)
+        does = f"waits for {inner.what.partition(', which is at ')[0]}" if inner else "is"
+    elif state.doing == "collective":
         does = f"in {state.facts.call.get('op') or 'a collective'}"
     elif state.doing == "io":
         does = f"waits {io(state)}"
@@ -371,4 +411,4 @@ def _does(state: State, awaited: str = "") -> str:
         does = DOES.get(state.doing, state.doing)
     step = f" (step {state.facts.step})" if state.facts.step is not None else ""
     beside = f"; its thread {state.beside} is working" if state.beside else ""
-    return f"{does}{at(state)}{step}{beside}"
+    return f"{does}{at_frame(state.place)}{step}{beside}"

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from devkit.debug.inworker import counterparts, primitives, waits
+from devkit.debug.inworker import counterparts, primitives, ray_queues, waits
 from devkit.debug.inworker.words import ASLEEP
 from tests.debug.conftest import eventually
 from tests.debug.test_primitives import in_a_loop, run, seen
@@ -319,3 +319,49 @@ def test_a_coroutine_that_a_time_out_ends_does_not_wait_for_ever(how: str, ends:
         return found
 
     assert [each["ends"] for each in asyncio.run(main())] == [ends]
+
+
+def test_queues_of_ray_from_which_a_thread_takes_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Id:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def hex(self) -> str:
+            return self.name
+
+    class Queue:
+        __module__ = "ray.util.queue"
+
+        def __init__(self, name: str) -> None:
+            self.actor = type("Handle", (), {})()
+            self.actor._ray_actor_id = Id(name)
+
+        def get(self) -> int:
+            raise AssertionError("nothing of it runs")
+
+        def put(self, frames: list[Any]) -> Any:
+            return ray_queues.taken_from(frames, [sys._getframe()])
+
+    class Stage:
+        def __init__(self) -> None:
+            self.source, self.sink, self.spare = Queue("a"), Queue("b"), {"x": 1}
+
+        def run(self, other: Any) -> Any:
+            if other is None:
+                self.spare.get("x")
+                return other.get()  # takes
+            return self.sink.put([sys._getframe()])
+
+        def next(self) -> Any:
+            return self.source.get()  # in another method
+
+    monkeypatch.setattr(ray_queues, "FILE", __file__)
+    found = Stage().run(Queue("c"))
+    lines = {
+        each["actor"]: (linecache.getline(__file__, each["at"]["line"]).strip(), each["at"]["function"])
+        for each in found
+    }
+    assert lines["c"][0] == "return other.get()  # takes"
+    assert lines["a"] == ("return self.source.get()  # in another method", "Stage.next") and set(lines) == {"a", "c"}
+    monkeypatch.undo()
+    assert Stage().run(Queue("c")) == [], "it is in no queue of Ray"

@@ -88,8 +88,18 @@ def test_queues_events_semaphores_futures_and_threads(run: Any) -> None:
     def joins() -> None:
         thread.join()
 
-    for each in (takes, gives, asks, results, joins):
+    def closes() -> None:
+        with concurrent.futures.ThreadPoolExecutor(1, "job") as own:
+            own.submit(event.wait)
+
+    for each in (takes, gives, asks, results, joins, closes):
         run(each)
+    ends = {name: seen(primitives.describe, name) for name in ("joins", "closes", "takes")}
+    assert {name: (each["joins"], each["closes"]) for name, each in ends.items()} == {
+        "joins": ("loader", False),
+        "closes": ("job_0", True),
+        "takes": ("", False),
+    }
     said = {name: seen(primitives.describe, name)["what"] for name in ("takes", "gives", "asks", "results", "joins")}
     line = waits.__code__.co_firstlineno + 1
     assert said == {

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import torch
 
-from devkit.debug.inworker import locks, repeating, self_contained, turning
+from devkit.debug.inworker import locks, pure_functions, repeating, self_contained, turning
 from tests.debug.conftest import eventually
 
 Document = dict[str, Any]
@@ -352,6 +352,82 @@ def test_few_values_again_and_again(values: str, comes_back: bool) -> None:
     assert repeating.Seen(sys._getframe(), loop, list(sights)).comes_back is comes_back
 
 
+def strips(text: str) -> str:
+    return re.sub(r"\((\w)\)", r"\1", text)
+
+
+def wraps(text: str) -> str:
+    found = re.search(r"\w", text)
+    parts = [text]
+    if found is not None:
+        parts.append(f"({found.group()})")
+    size = 0
+    size += len(parts)
+    return text if text.startswith("(") else parts[-1]
+
+
+def counts_calls(text: str) -> str:
+    STOP.append(1)
+    STOP.pop()
+    return text
+
+
+def reads_the_clock(text: str) -> str:
+    return text if time.time() > 0 else ""
+
+
+def adds_to_what_is_given(texts: list[str], more: str = "") -> str:
+    texts += [more]
+    return texts[0]
+
+
+def tells(text: str) -> str:
+    return strips(reads_the_clock(text))
+
+
+WORDS = [strips, wraps]
+UNSURE = [strips, wraps, counts_calls]
+
+
+def undoes_by_functions(expr: str = "(a)") -> str:
+    changed = True
+    while changed:
+        changed = False
+        for rule in WORDS:
+            new = rule(expr)
+            if new != expr:
+                expr, changed = new, True
+    return expr
+
+
+def undoes_by_unsure_functions(expr: str = "(a)") -> None:
+    while True:
+        for rule in UNSURE:
+            expr = rule(expr)
+
+
+def undoes_by_name(expr: str = "(a)") -> None:
+    while expr:
+        expr = strips(expr)
+        expr = wraps(expr)
+
+
+def test_functions_that_follow_from_what_they_are_given() -> None:
+    assert all(map(pure_functions.is_pure, (strips, wraps)))
+    others = (counts_calls, reads_the_clock, adds_to_what_is_given, tells, len, Job.polls, lambda text: text)
+    assert not any(map(pure_functions.is_pure, others))
+
+
+@pytest.mark.parametrize("call", [undoes_by_functions, undoes_by_name])
+def test_rules_that_are_functions_come_back_to_the_same_values_too(call: Any) -> None:
+    [[first], [second]] = found_in(call, 2)
+    assert set(second["states"]["expr"]) == {"'(a)'", "'a'"} and first["whole"] == second["whole"]
+
+
+def test_of_functions_that_may_bring_something_from_outside_nothing_is_said() -> None:
+    assert found_in(undoes_by_unsure_functions, 0) == [[], []]
+
+
 def planned(text: str) -> self_contained.Plan | None:
     scope: dict[str, Any] = {}
     body = "\n    ".join(text.splitlines())
@@ -368,7 +444,8 @@ def planned(text: str) -> self_contained.Plan | None:
         "while x: x = self.x",
         "while x: y.x = x",
         "while x: x[0] = 1",
-        "while x: x = f(y)",
+        "f = y\nwhile x: x = f(y)",
+        "while x: x = open(y)",
         "while x: x = q.get_nowait()",
         "while x: x = (lambda: y)()",
         "while x:\n    with y: x = 1",

@@ -32,6 +32,16 @@ def test_the_last_lines_without_colours_tracebacks_and_our_own(error_output: Pat
     assert spoken._lines(2, 3) == ["UserWarning: not writable", "last", "KeyError: 'x'"]
 
 
+def test_a_choice_of_lines_is_not_called_the_last_ones(error_output: Path) -> None:
+    trace = ["Traceback (most recent call last):", '  File "a.py", line 1, in f']
+    said = ["ValueError: no 44", "future: Task-69", *trace, "ValueError: no 38", "future: Task-77", *trace]
+    os.write(2, "\n".join([*said, "ValueError: no 44", ""]).encode())
+    chosen = [line for line in spoken.last_words(2) if line[0] in ("future: Task-77", "ValueError: no 44")]
+    assert chosen == [("future: Task-77", False), ("ValueError: no 44", False)], "of two equal lines the last"
+    os.write(2, b"step 7\nstep 8\n")
+    assert spoken.last_words(2)[:2] == [("step 7", True), ("step 8", True)]
+
+
 def test_of_much_only_whole_lines_and_secrets_are_hidden(error_output: Path) -> None:
     os.write(2, b"x" * 100_000 + b"\nAuthorization: Bearer abcdefgh12345\n" + b"y" * 500 + b"\n")
     secret, long = spoken._lines(2, 9)

@@ -221,7 +221,7 @@ def test_threads_and_tasks_at_one_line_are_counted_apart() -> None:
 def test_with_all_frames_stacks_that_differ_in_a_library_are_two() -> None:
     two = process(0, thread("a", 5, (TORCH, 1, "wait")), thread("b", 5, (TORCH, 2, "wait")))
     assert "  2 threads" in lines_of(two)
-    assert [line for line in lines_of(two, everything=True) if "thread" in line] == ["  thread b"]
+    assert [line for line in lines_of(two, everything=True) if "thread" in line] == ["  thread a", "  thread b"]
 
 
 def test_at_most_five_different_stacks_are_shown_and_the_rest_is_counted() -> None:
@@ -258,6 +258,35 @@ def test_the_stack_that_a_process_is_about_is_the_first() -> None:
     first = printed(stacks.page(merge([document], about), cwd="/job")).splitlines()
     assert first[1:] == ["  load_2  data.py:2", "  task Task-1", "    load_1  data.py:1"]
     assert lines_of(document)[1:] == ["  load_1  data.py:1", "  task Task-2", "    load_2  data.py:2"]
+
+
+PYTHON = "/usr/lib/python3.11"
+SERVES = [
+    (f"{PYTHON}/http/server.py", 438, "BaseHTTPRequestHandler.handle"),
+    (f"{PYTHON}/socketserver.py", 240, "BaseServer.serve_forever"),
+    (BOOT, 1, "run"),
+]
+
+
+@pytest.mark.parametrize("everything", [False, True])
+def test_a_server_that_reads_from_a_connection_is_not_idle(everything: bool) -> None:
+    reads = {"name": "Thread-1", "frames": frames((f"{PYTHON}/socket.py", 707, "SocketIO.readinto"), *SERVES)}
+    lines = lines_of(unranked(7, IDLE, reads, role="Reward"), everything=everything)
+    assert lines[1:4] == [
+        "  thread Thread-1",
+        "    SocketIO.readinto  socket.py:707",
+        "    BaseHTTPRequestHandler.handle  http/server.py:438",
+    ], lines
+    rests = {"name": "Thread-1", "frames": frames((f"{PYTHON}/selectors.py", 415, "select"), *SERVES[1:])}
+    assert lines_of(unranked(7, IDLE, rests, role="Reward"), everything=everything) == ["1 process idle: Reward pid 7"]
+
+
+def test_the_first_stack_has_its_thread_where_that_is_not_the_main_one() -> None:
+    document = process(0, busy(3), thread("heartbeat", 1))
+    about = {("10.0.0.1", 100): Frame("/job/data.py", 1, "load_1")}
+    lines = printed(stacks.page(merge([document], about), cwd="/job")).splitlines()
+    assert lines[1:4] == ["  thread heartbeat", "    load_1  data.py:1", "  thread MainThread"], lines
+    assert lines_of(process(0, IDLE, thread("TrainingThread", 1)))[1] == "  load_1  data.py:1", "there is no other one"
 
 
 TRACING = f"{SITE}/ray/util/tracing/tracing_helper.py"

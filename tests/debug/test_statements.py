@@ -16,7 +16,7 @@ from typing import Any
 import numpy
 import pytest
 
-from devkit.debug.inworker import counterparts, expressions, locks, polls, primitives, statements
+from devkit.debug.inworker import counterparts, expressions, locks, one_moment, polls, primitives, statements
 from devkit.debug.inworker.words import ASLEEP
 from tests.debug.conftest import eventually
 
@@ -624,3 +624,62 @@ def test_a_variable_of_a_comprehension_that_is_over_is_not_what_the_frame_has_by
     over, *inside = seen
     assert over == {"workers": "[4, 5]", "steps": "12"}
     assert [each["worker"] for each in inside] == ["4", "5"]
+
+
+def runs_in_pairs(stop: threading.Event) -> None:
+    """What its inner function is given is always what its loop is at."""
+    while not stop.is_set():
+        for rule in range(50):
+            is_given(rule)
+
+
+def is_given(given: int) -> int:
+    total = 0
+    for _ in range(3):
+        total += given
+    return total
+
+
+def test_values_of_a_thread_that_runs_are_of_one_moment() -> None:
+    stop = threading.Event()
+    thread = threading.Thread(target=runs_in_pairs, args=(stop,), name="runs", daemon=True)
+    thread.start()
+    pairs = []
+    try:
+        for _ in range(60):
+            found = statements.describe(*locks.innermost("devkit"))
+            lines = next((each["lines"] for each in found if each["thread"] == "runs"), [])
+            if len(lines) > 1 and lines[0]["locals"] and lines[1]["loop"]:
+                pairs.append((lines[0]["locals"] | lines[0]["values"], lines[1]["loop"]["values"]))
+    finally:
+        stop.set()
+        thread.join(30)
+    seen = [(inner["given"], loop["rule"].split()[0]) for inner, loop in pairs if "given" in inner and "rule" in loop]
+    assert seen and all(inner == outer for inner, outer in seen), seen
+
+
+def test_of_a_thread_that_goes_on_at_each_look_the_text_alone_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter(range(10_000))
+    monkeypatch.setattr(one_moment, "_computed", lambda ident: next(ticks))
+    monkeypatch.setattr(one_moment, "_place", lambda frame: [(next(ticks), 0)])
+    wait, count = threading.Event(), 3
+
+    def waits(count: int) -> None:
+        while count:
+            wait.wait(30)
+            count -= 3
+
+    thread = threading.Thread(target=waits, args=(count,), name="waits")
+    thread.start()
+    line = lines_of(thread, "wait.wait")[0]
+    wait.set()
+    thread.join(30)
+    assert (
+        line["text"] == "wait.wait(30)"
+        and line["values"] == {}
+        and line["loop"]
+        == {
+            "loop": "while count",
+            "values": {},
+        }
+    ), line

@@ -43,3 +43,23 @@ def test_a_child_that_is_forked_meanwhile_has_the_programs_own(usual: float) -> 
             os._exit(int(abs(sys.getswitchinterval() - usual) > 1e-6))
         assert os.waitpid(pid, 0)[1] == 0
         assert sys.getswitchinterval() == pytest.approx(turns.OFTEN, abs=2e-6)
+
+
+def test_who_reads_has_a_little_longer(usual: float) -> None:
+    with turns.often(), turns.patient(), turns.patient():
+        assert sys.getswitchinterval() == pytest.approx(turns.PATIENT, abs=2e-6)
+    assert sys.getswitchinterval() == pytest.approx(usual, abs=2e-6)
+    looks, reads = turns.often(), turns.patient()
+    looks.__enter__()
+    reads.__enter__()
+    looks.__exit__(None, None, None)
+    reads.__exit__(None, None, None)
+    assert sys.getswitchinterval() == pytest.approx(usual, abs=2e-6), "the one who looked was done before"
+
+
+def test_a_child_that_is_forked_while_somebody_reads_has_the_programs_own(usual: float) -> None:
+    with turns.often(), turns.patient():
+        pid = os.fork()
+        if not pid:
+            os._exit(int(abs(sys.getswitchinterval() - usual) > 1e-6))
+        assert os.waitpid(pid, 0)[1] == 0

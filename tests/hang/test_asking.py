@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from devkit.hang import asking
 from devkit.hang.answers import read_sample
 from devkit.hang.case import case_of
+from devkit.hang.diagnose import diagnose
 from devkit.hang.watchdog import progressed
 from tests.hang.jobs import NOW, RAY, TRAIN, Document, answer, facts, process, verdict
 
@@ -176,3 +178,45 @@ def test_a_task_that_has_just_begun_is_none_that_lasts() -> None:
     before = read_sample(answer(first), tasks={"Worker-1": frozenset({"t1"})})
     now = read_sample(answer(last, NOW + 12), tasks={"Worker-1": frozenset({"t2"})})
     assert asking.settled(case_of(before, now, 0.0)).states[0].asks
+
+
+def polls(turns: int) -> list[Document]:
+    """A driver that asks a buffer for a sample, which has too little for one; only another method adds to that."""
+    found = asker(turns)
+    [stack] = found["facts"]["statements"]
+    asked = [
+        {"actor": "ac", "method": "size", "line": 30, "answer": ""},
+        {"actor": "ac", "method": "sample", "line": 28, "answer": "groups"},
+    ]
+    loop = {"loop": "while (groups := ray.get(buffer.sample.remote(4))) is None", "values": {"groups": "None"}}
+    stack["lines"][0]["asking"] = {**loop, "kept": "5f", "asked": asked}
+    adds = {"line": 12, "function": "Buffer.add"}
+    growing = {"file": TRAIN, "methods": {"sample": {"reads": ["groups"], "in": [adds]}}}
+    known = facts(None, 0, actor_id="ac", keeps={"groups": "list of 2"}, growing=growing)
+    return [found, process(known, None, "Buffer")]
+
+
+def test_it_says_whom_it_asks_for_what_and_what_would_have_to_change_for_another_answer() -> None:
+    found = verdict(polls(10), polls(900), seconds=12.0)
+    assert found.hang and found.decided
+    assert found.sentence.endswith(
+        f"; it asks Buffer pid 1900 for sample at {TRAIN}:28, and groups, what that gives, is None; sample reads "
+        f"groups (list of 2), and only Buffer.add ({TRAIN}:12) would set or add to it, as far as {TRAIN} shows: no "
+        "call of that is seen, and no other process is seen at work"
+    ), found.sentence
+    works = [process(facts(1, 40, cpu=cpu, state="R"), 1, "Filler") for cpu in (1.0, 9.0)]
+    busy = verdict([*polls(10), works[0]], [*polls(900), works[1]], seconds=12.0)
+    assert not busy.hang and "no call of that" not in busy.sentence, busy.sentence
+
+
+def test_a_driver_that_asks_once_in_a_while_is_not_said_to_have_nothing_to_do() -> None:
+    """Of the first look it is not known what it looked at then."""
+    blind = polls(10)
+    blind[0]["facts"]["statements"] = []
+    first, now = read_sample(answer(blind)), read_sample(answer(polls(900), NOW + 2.0))
+    found = diagnose(first, now)
+    assert found.kind == "idle" and not found.decided and "no process has anything to do" not in found.sentence
+    assert f"in which it asks Buffer pid 1900 for sample at {TRAIN}:28, and groups, what that gives, is None" in (
+        found.sentence
+    ), found.sentence
+    assert diagnose(first, replace(now, time=NOW + 12.0)).decided

@@ -61,6 +61,34 @@ def test_its_thread_may_be_one_of_a_pool_for_which_the_main_thread_waits() -> No
     assert watched([rewrites(line=50, function="verify"), driver()]).verdict.kind == "livelock"
 
 
+def in_a_pool() -> Document:
+    """The same in a thread of a pool, for whose end the main thread waits."""
+    found = rewrites(line=50, function="verify")
+    found["facts"]["threads"][0] |= {"state": "S"}
+    at = {"file": TRAIN, "line": 50, "function": "verify"}
+    wait = {"thread": "MainThread", "call": "verify", "at": at, "what": "the end of thread pool_0", "count": 1}
+    found["facts"]["primitives"] = [{**wait, "free": False, "joins": "pool_0", "closes": True}]
+    lines = [{"at": {"file": TRAIN, "line": 24, "function": "canonical"}, "text": "new = rule(expr)", "values": {}}]
+    found["facts"]["statements"] = [
+        {"thread": "MainThread", "lines": [{"at": at, "text": "with pool:", "values": {}}]},
+        {"thread": "pool_0", "lines": lines},
+    ]
+    return found
+
+
+def test_the_thread_of_a_pool_that_is_in_it_is_named_with_who_waits_for_it() -> None:
+    found = watched([in_a_pool(), driver()]).verdict
+    assert found.kind == "livelock" and (
+        f"in the loop `while changed` at {TRAIN}:21 in canonical in its thread pool_0, for whose end it waits at "
+        f"{TRAIN}:50 in verify, whose variables come back" in found.sentence
+    ), found.sentence
+    assert found.evidence[-1] == "only from outside of its function would the loop `while changed` be ended", (
+        "a signal's handler runs in the main thread"
+    )
+    main = watched([rewrites(), driver()]).verdict.evidence[-1]
+    assert main == "only from outside of its function would the loop `while changed` be ended, as by a signal"
+
+
 def test_one_that_has_ended_is_not_watched_for_longer() -> None:
     found = watched([rewrites(), driver()], [rewrites(""), driver()])
     assert found.last.time - found.first.time < 9.0

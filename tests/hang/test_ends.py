@@ -66,6 +66,16 @@ def test_a_pipe_whose_other_end_several_have_is_said_to_be_of_others_too() -> No
     assert "; its other end is Worker pid 1002's, which waits for" in found.sentence, found.sentence
 
 
+def test_the_end_that_a_child_has_is_said_to_belong_to_it() -> None:
+    server = waits(2, "write", "a pipe", 22, pipe="70", pipes={"70": "w"}, sockets=["127.0.0.1:80"])
+    server["identity"] |= {"worker_id": "0a-17", "parent": 1003, "rank": None}
+    found = verdict([driver(), waits(1, **CLIENT), server, rests(3, pipes={"70": "r"})], patience=1.0)
+    assert (
+        "; 127.0.0.1:80 belongs to a child of Worker pid 1003, pid 1002, which waits to write to a pipe"
+        in found.sentence
+    ), found.sentence
+
+
 def test_a_pipe_whose_write_end_only_those_have_who_wait_themselves() -> None:
     """Children inherit what their parent has open: the one that has ended has left its end with the others."""
     loader = waits(1, "read", "a pipe", 53, pipe="70", pipes={"70": "r", "71": "r", "72": "r"})
@@ -146,6 +156,16 @@ def test_a_server_whose_thread_hears_another_client() -> None:
     ), found.sentence
 
 
+@pytest.mark.parametrize(("inner", "alone"), [("BaseServer.finish_request", True), ("select", False)])
+def test_a_server_that_has_one_thread_serves_no_other_connection_meanwhile(inner: str, alone: bool) -> None:
+    lib, server = "/usr/lib/python3.11/socketserver.py", rests(2, sockets=["127.0.0.1:80"])
+    heard = {"call": "recvfrom", "target": "TCP 127.0.0.1:80 to 127.0.0.1:6", "pipes": []}
+    rows = frames((lib, 347, inner), (lib, 235, "BaseServer.serve_forever"))
+    server["facts"]["threads"].append({"name": "http", "frames": rows, "stopped": False, "wait": heard})
+    found = verdict([driver(), waits(1, **CLIENT), server, rests(3, sockets=["127.0.0.1:6"])], patience=1.0)
+    assert ("from Worker pid 1003, and serves no other connection meanwhile" in found.sentence) is alone, found.sentence
+
+
 def test_a_thread_that_the_verdict_names_is_shown_though_it_is_in_libraries_alone() -> None:
     lib = "/usr/lib/python3.11"
     stack = [(f"{lib}/socket.py", 707, "readinto"), (f"{lib}/http/server.py", 400, "handle_one_request")]
@@ -160,8 +180,8 @@ def test_a_thread_that_the_verdict_names_is_shown_though_it_is_in_libraries_alon
     found = Diagnosis(diagnose(first, last, 1.0), first, last, raw)
     text = page(found).plain
     assert (
-        "Server pid 1002  10.0.0.0\n  readinto  socket.py:707\n  handle  http/server.py:424  (+1 more)\n"
-        "  serve_forever  socketserver.py:235\n  + 1 idle thread"
+        "Server pid 1002  10.0.0.0\n  thread http\n    readinto  socket.py:707\n"
+        "    handle  http/server.py:424  (+1 more)\n    serve_forever  socketserver.py:235\n  + 1 idle thread"
     ) in text, text
     assert "1 process idle: Worker pid 1003" in text and re.search(r"^Server +1002 +io$", text, re.MULTILINE), text
     assert "threads" not in found.verdict.to_json()

@@ -72,6 +72,34 @@ def test_a_thread_of_the_parent_that_goes_on_working_does_not_help_its_children(
     assert found.kind == "io" and "for its child pid 11 (forked at" in found.sentence, found.sentence
 
 
+def with_a_thread_at_a_lock(of: Document, **main: Any) -> Document:
+    """A parent of which a thread that the program has started waits for a lock, for a moment each second."""
+    starter = {"file": "/usr/lib/python3.11/threading.py", "line": 1002, "function": "Thread._bootstrap"}
+    beats = {"name": "heartbeat", "frames": [at(20, "Writer.add"), starter], "stopped": False, "state": "S", "cpu": 0.0}
+    lock = {"thread": "heartbeat", "lock": "lock 0x7", "at": at(20, "Writer.add"), "held_at": at(25, "Writer.flush")}
+    known = {**of["facts"], "locks": [{**lock, "holder": "metrics"}], **main}
+    return {**of, "facts": {**known, "threads": [*known["threads"], {**beats, "wait": {"call": "futex"}}]}}
+
+
+def test_the_parent_waits_where_its_main_thread_does_and_not_where_another_one_waits_for_a_lock() -> None:
+    of = with_a_thread_at_a_lock(owner())
+    found = verdict([of, child(11, orphaned(), of), driver()], seconds=20.0)
+    assert found.sentence.startswith(
+        "no progress: Scorer pid 7 waits at /job/train.py:56 in Scorer.run for its child pid 11 (forked at"
+    ), found.sentence
+    assert any(
+        line.startswith("Scorer pid 7: waits for data from a pipe at /job/train.py:56") for line in found.evidence
+    )
+
+
+def test_a_parent_that_waits_for_a_lock_is_not_said_to_wait_for_its_children() -> None:
+    of = with_a_thread_at_a_lock(owner(call_in="futex", target=""))
+    found = verdict([of, child(11, orphaned(), of), driver()], seconds=20.0)
+    assert found.sentence.startswith(
+        "no progress: Scorer pid 7 waits for a lock at /job/train.py:20 in Writer.add, and has child pid 11 (forked at"
+    ), found.sentence
+
+
 def test_a_child_that_is_joined_before_its_queue_is_read() -> None:
     of = owner(call_in="wait4", target="")
     place = {"thread": "MainThread", "call": "Scorer.run", "at": at(43, "Scorer.run")}

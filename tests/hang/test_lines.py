@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from devkit.debug.inworker.words import ASLEEP
-from tests.hang.jobs import TRAIN, Document, driver, facts, process, verdict
+from devkit.hang import view
+from devkit.hang.answers import read_sample
+from devkit.hang.chains import judged
+from tests.hang.jobs import NOW, TRAIN, Document, answer, driver, facts, process, verdict
 
 
 def line(number: int, text: str, function: str = "step", loop: Document | None = None, **values: str) -> Document:
@@ -47,6 +50,17 @@ def test_what_it_is_in_the_handler_of_is_told_in_the_sentence_and_below() -> Non
     assert f"    handling KeyError: 'a', raised at {TRAIN}:5 in lookup" in found.evidence
 
 
+def test_an_error_on_its_way_through_the_end_of_a_with_is_not_said_to_be_handled_or_caught() -> None:
+    at = {"file": TRAIN, "line": 25, "function": "step"}
+    stands = {**line(20, "with ThreadPoolExecutor(1) as pool:"), "handles": {"said": "TimeoutError", "at": at}}
+    row = {"kind": "TimeoutError", "text": "", "at": at, "by": at, "count": 1, "seconds": 0.0, "ago": 30.0}
+    found = verdict([waits(0, stands, caught=[row]), driver()], seconds=20.0)
+    assert f"    TimeoutError, raised at {TRAIN}:25 in step, has not left that `with` yet" in found.evidence, (
+        found.evidence
+    )
+    assert not any("has caught" in each or "handling" in each for each in found.evidence), found.evidence
+
+
 def test_a_loop_whose_condition_holds_no_more_says_so() -> None:
     loop = {"loop": "while self.flying >= self.limit", "values": {"self.flying": "0"}, "over": True}
     found = verdict([waits(0, line(20, "await self.freed.wait()", loop=loop)), driver()], seconds=20.0)
@@ -61,7 +75,7 @@ def test_a_loop_that_passes_over_what_fails_says_so() -> None:
         "passes_over": {"errors": "OSError", "line": 24},
     }
     found = verdict([waits(0, line(20, "time.sleep(1.0)", loop=loop)), driver()], seconds=20.0)
-    said = f"    in the loop `until ready(url)`, which passes over OSError at {TRAIN}:24  # url = 'http://a'"
+    said = f"    in the loop until `ready(url)`, which passes over OSError at {TRAIN}:24  # url = 'http://a'"
     assert said in found.evidence, found.evidence
 
 
@@ -98,9 +112,12 @@ def test_the_loop_of_who_waits_for_the_work_is_told_while_nothing_in_it_changes(
 
 
 def test_what_the_culprit_wrote_last_is_evidence() -> None:
-    wrote = ["UserWarning: the pool has no room", "step 3"]
+    wrote = [{"line": "UserWarning: the pool has no room", "last": False}, {"line": "step 3", "last": True}]
     found = verdict([process(facts(0, 20, wrote=wrote), 0), driver()], seconds=20.0)
-    assert found.evidence[-2:] == tuple(f"Worker rank 0 last wrote: {each}" for each in wrote)
+    assert found.evidence[-2:] == (
+        "Worker rank 0 wrote: UserWarning: the pool has no room",  # and something else after it
+        "Worker rank 0 last wrote: step 3",
+    )
     moving = verdict(
         [process(facts(0, 20, wrote=wrote, cpu=at), 0) for at in (1.0,)],
         [process(facts(0, 20, wrote=wrote, cpu=9.0), 0)],
@@ -165,6 +182,74 @@ def test_a_thread_that_computes_beside_the_one_that_waits_is_named_with_its_line
         "        in the loop `while b`  # b = nan, as before",
         f"driver: waits for a Ray result at {TRAIN}:12 in main",
     )
+
+
+def test_values_of_some_of_many_calls_are_not_given_as_those_of_all() -> None:
+    at = {"file": TRAIN, "line": 20, "function": "step"}
+    wait = {"thread": "task 0", "call": "step", "at": at, "what": "an asyncio.Event that is not set", "free": False}
+    said = [{"thread": f"task {n}", "lines": [line(20, "await ready.wait(n)", n=str(n))]} for n in range(5)]
+    for each in said:
+        each["lines"][0]["locals"] = {"rows": "[]"}
+    keeps = {"size": "4"}
+    known = facts(0, 20, statements=said, primitives=[{**wait, "count": 1000}], keeps=keeps)
+    found = verdict([process(known, 0), driver()], seconds=20.0)
+    first = found.evidence.index("    await ready.wait(n)  # n = 0 or 1 or 2 or 2 more")
+    assert found.evidence[first + 1] == "    these values are of 5 of 1000 that wait there"
+    assert f"    at {TRAIN}:20 in step, of 5 of 1000 that wait there: rows = []" in found.evidence
+    all_of_them = facts(0, 20, statements=said, primitives=[{**wait, "count": 5}], keeps=keeps)
+    found = verdict([process(all_of_them, 0), driver()], seconds=20.0)
+    assert not any("that wait there" in each for each in found.evidence)
+
+
+def test_another_thread_that_waits_is_named() -> None:
+    at = {"file": TRAIN, "line": 28, "function": "pull"}
+    wait = {"call": "pull", "at": at, "what": "an item from a queue.Queue that is empty", "free": False, "count": 1}
+    for name, said in (("Thread-1 (pull)", "its thread Thread-1 (pull) waits"), ("task 7", "another coroutine waits")):
+        known = facts(0, 20, primitives=[{**wait, "thread": name}])
+        found = verdict([process(known, 0), driver()], seconds=20.0)
+        place = f"an item from a queue.Queue that is empty at {TRAIN}:28 in pull"
+        assert f"    {said} for {place}" in found.evidence, found.evidence
+
+
+def in_an_executor(cpu: float, joins: str = "pool_0", line_there: int = 13) -> list[Document]:
+    """A worker whose main thread stands at the end of an executor's `with`, and a thread of which computes."""
+    known = facts(0, 20, cpu=1.0)
+    side = {"file": TRAIN, "line": line_there, "function": "simplify"}
+    known["threads"].append({"name": "pool_0", "frames": [side], "stopped": False, "state": "R", "cpu": cpu})
+    known["process"]["cpu"] = cpu
+    known["statements"] = [
+        {"thread": "MainThread", "lines": [line(20, "with ThreadPoolExecutor(1) as pool:")]},
+        {"thread": "pool_0", "lines": [line(line_there, "expr = rule(expr)", "simplify", expr="'b'")]},
+    ]
+    wait = {"thread": "MainThread", "call": "step", "at": {"file": TRAIN, "line": 20, "function": "step"}}
+    what = f"the end of thread {joins}, which is at train.py:13"
+    known["primitives"] = [{**wait, "what": what, "count": 1, "free": False, "joins": joins, "closes": True}]
+    return [process(known, 0), driver()]
+
+
+def test_who_waits_for_the_end_of_a_thread_is_not_at_work_at_that_line() -> None:
+    found = verdict(in_an_executor(1.0), in_an_executor(9.0))
+    assert found.sentence == (
+        f"no hang seen in 2.0 s: Worker rank 0 is working in its thread pool_0 at {TRAIN}:13 in simplify, for whose "
+        f"end it waits at {TRAIN}:20 in step"
+    ), found.sentence
+    at = found.evidence.index(f"rank 0: waits for the end of thread pool_0 at {TRAIN}:20 in step")
+    assert found.evidence[at + 1 : at + 5] == (
+        "    with ThreadPoolExecutor(1) as pool:",
+        "    the end of an executor's `with` waits for its threads, whatever time limit there was for their results",
+        f"    its thread pool_0 is working at {TRAIN}:13 in simplify",
+        "        expr = rule(expr)  # expr = 'b'",
+    ), found.evidence
+    assert found.culprit is not None and (found.culprit.line, found.culprit.function) == (13, "simplify")
+    other = verdict(in_an_executor(1.0, "pool_1"), in_an_executor(9.0, "pool_1")).sentence
+    assert other.endswith(f"in its thread pool_0 at {TRAIN}:13 in simplify"), "nobody is seen to wait for that one"
+
+
+def test_the_table_has_the_line_of_the_thread_that_works() -> None:
+    first, now = (read_sample(answer(in_an_executor(cpu), at)) for cpu, at in ((1.0, NOW), (9.0, NOW + 2.0)))
+    [worker, _] = judged(first, now, 10.0).states
+    row = view.progress(worker)
+    assert (row.doing, row.line, row.function) == ("busy", 13, "simplify")
 
 
 def test_a_signals_handler_was_called_by_no_line() -> None:
@@ -335,6 +420,9 @@ def test_the_condition_that_a_caller_is_under_stands_below_its_line() -> None:
     found = verdict([waits(0, line(20, "dist.barrier()"), caller), driver()], seconds=20.0)
     at = found.evidence.index(f"    called at {TRAIN}:40: self.save()")
     assert found.evidence[at + 1] == "    under `if loss < self.best`  # loss = 5.5", found.evidence
+    caller["under"]["over"] = True  # what it looks at has been set since
+    found = verdict([waits(0, line(20, "dist.barrier()"), caller), driver()], seconds=20.0)
+    assert found.evidence[at + 1] == "    under `if loss < self.best`, which no longer holds  # loss = 5.5"
 
 
 def test_the_loops_around_the_innermost_one_stand_below_it() -> None:

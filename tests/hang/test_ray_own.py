@@ -170,7 +170,7 @@ WAITS = {
     ),
     "polls": (
         "stuck",
-        "in the loop `until version >= 1` (version = 0)",
+        "in the loop until `version >= 1` (version = 0)",
         "behind Learner.train, whose arguments are not there yet",
     ),
     "blocks": ("moves", "that blocks the event loop of its actor", "but Judge pid"),
@@ -275,7 +275,7 @@ def test_whoever_is_at_the_other_end_is_told_with_what_it_does(judged: Judged, h
     sentence = found["sentence"]
     assert found["kind"] == kind and f"own_ends.py:{mark('own_ends.py', 'asks')}" in sentence, sentence
     if how == "pipe":
-        assert "'s, which waits to write to a pipe" in sentence and "Launcher pid" in sentence, sentence
+        assert ", which waits to write to a pipe" in sentence and "Launcher pid" in sentence, sentence
         assert sentence.count("its other end is Launcher pid") == 1 and "'s, which is idle" in sentence, sentence
     else:
         assert f"own_ends.py:{mark('own_ends.py', 'confirms')}" in sentence, sentence

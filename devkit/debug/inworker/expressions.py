@@ -185,6 +185,9 @@ def told(value: Any) -> str | None:
     ('3', '[1, 2]', '{}', 'list of 9: [[1], [1], ...]', None, None)
     >>> told(deque([1, 2])), told(deque(range(9)))
     ('deque([1, 2])', 'deque of 9: [0, 1, ..., 8]')
+    >>> from pathlib import PurePosixPath
+    >>> told(PurePosixPath("/tmp/run"))
+    "PurePosixPath('/tmp/run')"
     >>> told({str(number): {} for number in range(9)}), told({1: None, 2: [3]}), told({(1, 2): []})
     ("dict of 9 with keys '0', '1', ...: 0 items in each", 'dict of 2 with keys 1, 2', 'dict of 1')
     >>> told({10: [1, 2], 11: [3], 12: [4, 5]})
@@ -204,6 +207,8 @@ def told(value: Any) -> str | None:
             return size
     if isinstance(value, ModuleType | FunctionType | type):
         return None
+    if type(value).__module__.partition(".")[0] == "pathlib":
+        return f"{type(value).__name__}({short(repr(_open(str(value))), VALUE)})"
     try:
         line = _array(value) or shortly(value) or ""
     except Exception:  # noqa: BLE001 - an object of somebody's own make that looks like one of those

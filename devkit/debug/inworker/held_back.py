@@ -12,7 +12,7 @@ from .stacks import describe, is_ours
 Document = dict[str, Any]
 
 MAIN = "MainThread"  # in which Ray runs the calls of tasks, and of actors that take one at a time
-BY_RAY = "Ray to go on with its generator, as when _generator_backpressure_num_objects results have not been taken yet"
+BY_RAY = "Ray to go on with its generator (as when _generator_backpressure_num_objects results have not been taken yet)"
 
 
 def frame_of(call: str, main: FrameType | None) -> FrameType | None:

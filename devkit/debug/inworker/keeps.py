@@ -12,7 +12,7 @@ from itertools import islice
 from types import FrameType, FunctionType
 from typing import Any
 
-from . import modules, whole
+from . import asked_of, modules, whole
 from .arrays import array_facts, facts_text
 from .expressions import short, told
 from .insides import as_items, as_mapping, attributes, fields, size_of, type_name
@@ -43,6 +43,12 @@ def models() -> Document:
         return modules.of_attributes(own[0], MODELS) if len(own) == 1 else {}
     except Exception:  # noqa: BLE001 - changed by another thread meanwhile
         return {}
+
+
+def growing() -> Document:
+    """What its methods read, and which others add to that, as `asked_of.growing` has it."""
+    own = _actors()
+    return asked_of.growing(own[0]) if len(own) == 1 else {}
 
 
 def _actors() -> list[Any]:

@@ -15,7 +15,7 @@ from itertools import islice
 from types import FrameType
 from typing import Any
 
-from . import keeps, passed_over, proxies, read_by, watched_files
+from . import asked_of, keeps, passed_over, proxies, read_by, watched_files
 from .expressions import holds, look, nodes_of, short, tree_of, values
 from .expressions import known as is_known
 from .insides import attributes
@@ -141,10 +141,11 @@ def _is_result(added: ast.expr) -> bool:
 
 
 def asking(frame: FrameType) -> Document | None:
-    """{"loop", "values", "kept"} of the innermost `while` around a frame's line in which results of Ray are waited for.
+    """{"loop", "values", "kept", "asked"} of the innermost `while` around a frame's line in which it asks Ray.
 
-    Of a loop that nothing ends, `values` are those of its `if`s. "kept" is a digest of what its function and the object
-    of that have. None of a loop that the clock ends.
+    That is, waits for results. Of a loop that nothing ends, `values` are those of its `if`s. "kept" is a digest of what
+    its function and the object of that have, and "asked" is as `asked_of.calls` has it. None of a loop that the clock
+    ends.
     """
     _, tree = tree_of(frame.f_code.co_filename)
     first, line = frame.f_code.co_firstlineno, frame.f_lineno or 0
@@ -156,7 +157,8 @@ def asking(frame: FrameType) -> Document | None:
         text, looked_at = f"while {ast.unparse(loop.test)}", [each.test for each in _ifs(loop.body)]
     if any(_asks_clock(node) for each in looked_at for node in ast.walk(each)):
         return None
-    return {"loop": short(text, TEXT), "values": dict(values(looked_at, frame, MOST)), "kept": _digest(loop, frame)}
+    told = {"loop": short(text, TEXT), "values": dict(values(looked_at, frame, MOST)), "kept": _digest(loop, frame)}
+    return {**told, **({"asked": asked} if (asked := asked_of.calls(loop, frame)) else {})}
 
 
 def _asks_ray(node: ast.AST) -> bool:
@@ -254,7 +256,10 @@ def _next_out(tree: ast.Module, first: int, loop: _Loop) -> _Loop | None:
 
 
 def under(frame: FrameType) -> Document | None:
-    """{"if", "values"} of the innermost `if` that a frame's line is under, in its function, or None."""
+    """{"if", "values"} of the innermost `if` that a frame's line is under, in its function, or None.
+
+    "over" is there where its condition holds no more: the program has changed what it looks at since.
+    """
     _, tree = tree_of(frame.f_code.co_filename)
     first, line = frame.f_code.co_firstlineno, frame.f_lineno or 0
     found: ast.If | None = None
@@ -267,7 +272,8 @@ def under(frame: FrameType) -> Document | None:
     if found is None:
         return None
     known = {**dict(values([found.test], frame, MOST)), **read_by.said([found.test], frame)}
-    return {"if": short(ast.unparse(found.test), TEXT), "values": known}
+    over = {"over": True} if holds(found.test, frame) is False else {}
+    return {"if": short(ast.unparse(found.test), TEXT), "values": known, **over}
 
 
 def _innermost(

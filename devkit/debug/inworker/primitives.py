@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from types import FrameType, MethodType
 from typing import Any, NamedTuple
@@ -43,6 +44,8 @@ class Wait(NamedTuple):
     call: str  # the outermost function of the program
     blocks: bool  # a thread in a callback of its event loop
     side: bool = False  # a thread that the program has started: no call of Ray's
+    joins: str = ""  # the thread whose end it waits for
+    closes: bool = False  # at the end of an executor's `with`
 
 
 class Work(NamedTuple):
@@ -55,11 +58,12 @@ class Work(NamedTuple):
 
 
 def describe(frames: Mapping[int, FrameType], names: Mapping[int, str]) -> list[Document]:
-    """[{"thread", "call", "at", "what", "kind", "count", "side", "free", "blocks", "holder", "holder_call", "held_at",
-    "shared"}]
+    """[{"thread", "call", "at", "what", "kind", "count", "side", "free", "blocks", "joins", "closes", "holder",
+    "holder_call", "held_at", "shared"}]
 
     `count` of equal ones are one, `side` of them threads of the program's own. `blocks`: a thread waits so within its
-    event loop, which does nothing meanwhile. `free`: a lock or a semaphore that nobody living holds. `holder`: the
+    event loop, which does nothing meanwhile. `joins`: it waits for the end of that thread, and `closes` an executor so,
+    at the end of its `with`. `free`: a lock or a semaphore that nobody living holds. `holder`: the
     thread or task that holds it, in the call `holder_call`, since the line `held_at`; `shared`: others may hold it, as
     the permits of a semaphore.
     """
@@ -128,12 +132,21 @@ def _wait(work: Work) -> Wait | None:
                 return None
             blocks = not work.coroutines and any(map(_runs_a_loop, work.frames))
             found = Wait(work.name, awaited, what, work.frames[own], outer.f_code.co_qualname, blocks, side)
-            return found if what else None
+            return _of_thread(found, work.frames[:own]) if what else None
     inner = work.frames[own - 1]
     what = _uncompleted(work.future) if own == 0 or _hands_over(inner) else _limited(inner)
     if own == 0 and not work.coroutines and not what:
         what = shared_locks.acquired(work.frames[0])
     return Wait(work.name, work.future, what, work.frames[own], outer.f_code.co_qualname, False) if what else None
+
+
+def _of_thread(wait: Wait, inner: list[FrameType]) -> Wait:
+    """With whose end that is, if it is a thread's."""
+    if not isinstance(wait.awaited, threading.Thread):
+        return wait
+    name = os.path.join("concurrent", "futures", "_base.py")
+    closes = any(each.f_code.co_name == "__exit__" and each.f_code.co_filename.endswith(name) for each in inner)
+    return wait._replace(joins=wait.awaited.name[:NAME], closes=closes)
 
 
 def _runs_a_loop(frame: FrameType) -> bool:
@@ -208,6 +221,8 @@ def _document(wait: Wait, works: Iterable[Work], waits: Iterable[Wait]) -> Docum
         "count": 1,
         "side": int(wait.side),
         "blocks": wait.blocks,
+        "joins": wait.joins,
+        "closes": wait.closes,
         "free": holder is None and not may_hold and type(wait.awaited).__name__ in _HELD,
     }
     if holder is None:

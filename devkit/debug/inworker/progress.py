@@ -33,7 +33,7 @@ from . import (
 from .held_back import MAIN
 from .identity import STARTED_BY, identify
 from .sources import is_users
-from .spoken import last_lines
+from .spoken import last_words
 from .stacks import OUR_THREADS, all_threads, asyncio_tasks, awaiting
 
 Document = dict[str, Any]
@@ -78,6 +78,7 @@ def facts(agent: Any) -> Document:
         "statements": statements.describe(frames, names),
         "turning": [] if forked.is_child() else turning.describe(names, OUR_THREADS),
         "keeps": {} if forked.is_child() else keeps.of_actor(),
+        "growing": {} if forked.is_child() else keeps.growing(),
         "models": {} if forked.is_child() else keeps.models(),
         "coroutines": _coroutines(),
         **waits.actor(),
@@ -86,7 +87,7 @@ def facts(agent: Any) -> Document:
         "halts": signals.halts(),
         "connected": connected.of_process(),
         "stops": [stop.id for stop in agent.stops.records()] if agent._stops else [],
-        "wrote": last_lines(WROTE),
+        "wrote": [{"line": line, "last": last} for line, last in last_words(WROTE)],
         "forked": {"at": forked.at()} if forked.is_child() else None,
         "orphaned": _is_orphaned(),
     }

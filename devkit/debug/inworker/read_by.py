@@ -15,7 +15,7 @@ from .expressions import known, look, told
 from .redaction import REDACTED, redact
 from .sources import is_users
 
-MOST = 4  # values of one condition
+MOST = 8  # values of one condition
 
 
 def said(expressions: Iterable[ast.AST], frame: FrameType) -> dict[str, str]:

@@ -15,11 +15,12 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from types import FrameType, ModuleType
+from types import FrameType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from . import self_contained, threads, whole
 from .expressions import short, told
+from .pure_functions import is_pure
 from .self_contained import Plan
 
 SIGHTS = 12  # looks within a tenth of a second at which it is there
@@ -106,6 +107,8 @@ def _sight(frame: FrameType, loop: ast.While, known: Plan) -> Sight | None:
     own = set(frame.f_code.co_varnames)
     if any(name in world for name in self_contained.called(loop)):
         return None
+    if not all(_is_function(name, variables, own, world) for name in known.functions):
+        return None
     texts: dict[str, str] = {}
     largest, alone = 1, True
     for name in known.reads:
@@ -134,6 +137,12 @@ def _sight(frame: FrameType, loop: ast.While, known: Plan) -> Sight | None:
     values = tuple((name, said) for name in carried if (said := _said(name, variables[name])))
     state, moves = (repr([(name, texts[name]) for name in names]) for names in (deciding, moving))
     return Sight(at, state, values, moves, alone)
+
+
+def _is_function(name: str, variables: Mapping[str, Any], own: set[str], world: Mapping[str, Any]) -> bool:
+    if name in own:
+        return name not in variables or is_pure(variables[name])
+    return is_pure(world.get(name))
 
 
 def _stays(value: Any, decides: bool) -> bool:
@@ -171,6 +180,8 @@ def _text(value: Any, depth: int, known: Plan, name: str = "") -> str | None:
     kind = type(value)
     if kind is ModuleType:
         return name if value.__name__ == name and name in self_contained.MODULES else None
+    if kind is FunctionType:
+        return f"function {id(value)}" if is_pure(value) else None
     if kind is re.Pattern:
         return f"pattern {whole.text(value.pattern)} {value.flags}"
     if kind is re.Match:

@@ -1,7 +1,7 @@
 """Loops that work on nothing but their function's own variables: what such a loop does next follows from these alone.
 
-Read from the text. Whatever may bring something from outside (a call of the program's own, a queue, a file, the clock,
-a random number, an attribute, an iterator that goes on) makes a loop none of these.
+Read from the text. Whatever may bring something from outside (a call of the program's own that is not as plain, a
+queue, a file, the clock, a random number, an attribute, an iterator that goes on) makes a loop none of these.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ class Plan(NamedTuple):
     conditions: frozenset[str]  # in the conditions of a `while`
     fresh: frozenset[str]  # containers that each turn makes anew
     depth: int  # of the `for` in it
+    functions: frozenset[str]  # that it calls, of the program: they have to be such as follow from what they are given
 
 
 @lru_cache(maxsize=500)
@@ -66,10 +67,13 @@ def plan(loop: ast.While, code: CodeType) -> Plan | None:
         return None
     again = {id(node.target) for node in nodes if isinstance(node, ast.AugAssign)}  # a counter is read, too
     written = {each.id for each in names if not isinstance(each.ctx, ast.Load)}
-    called = {id(node.func) for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
-    called |= set(map(id, _kinds(nodes)))
-    reads = [each for each in names if (isinstance(each.ctx, ast.Load) or id(each) in again) and id(each) not in called]
-    if not written <= set(code.co_varnames) or not reads or not _are_builtins(nodes, code):
+    others = {id(node.func) for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    others |= set(map(id, _kinds(nodes)))
+    reads = [each for each in names if (isinstance(each.ctx, ast.Load) or id(each) in again) and id(each) not in others]
+    functions, own = set(_called(nodes)) - _PLAIN_ONES, set(code.co_varnames)
+    if any(hasattr(builtins, each) for each in functions) or own & (called(loop) | (functions - _one_by_one(nodes))):
+        return None
+    if not written <= own or not reads or not _are_methods(nodes):
         return None
     iterables = [node.iter for node in nodes if isinstance(node, ast.For)]
     if not all(map(_is_bounded, iterables)):
@@ -81,9 +85,16 @@ def plan(loop: ast.While, code: CodeType) -> Plan | None:
         frozenset(each.id for each in reads) - {each.id for each in reads if id(each) not in through},
         frozenset(each.id for node in iterables for each in _names_in_ranges(node)),
         frozenset(name for node in nodes if isinstance(node, ast.While) for name in _loads(node.test)),
-        frozenset(_fresh(loop)) - _carried(loop),
+        frozenset(fresh(nodes)) - _carried(loop),
         _depth(loop),
+        frozenset(functions),
     )
+
+
+def is_plain(nodes: list[ast.AST], code: CodeType) -> bool:
+    """Whether these parts of a function do nothing but what such a loop does, whatever functions they call."""
+    own = any(name in code.co_varnames for name in _called(nodes))
+    return _is_plain_function(code) and all(map(_is_known, nodes)) and _are_methods(nodes) and not own
 
 
 def _is_plain_function(code: CodeType) -> bool:
@@ -109,7 +120,7 @@ def _is_outside(target: ast.expr | None) -> bool:
 
 def _is_pure(func: ast.expr) -> bool:
     if isinstance(func, ast.Name):
-        return func.id in _BUILTINS or _is_error(func.id)
+        return True  # which function that is has to be seen
     if not isinstance(func, ast.Attribute):
         return False
     if isinstance(func.value, ast.Name) and func.value.id in MODULES:
@@ -120,6 +131,9 @@ def _is_pure(func: ast.expr) -> bool:
 def _is_error(name: str) -> bool:
     kind = getattr(builtins, name, None)
     return isinstance(kind, type) and issubclass(kind, Exception)
+
+
+_PLAIN_ONES = _BUILTINS | frozenset(filter(_is_error, dir(builtins)))
 
 
 def _kinds(nodes: Iterable[ast.AST]) -> Iterator[ast.Name]:
@@ -134,19 +148,36 @@ def _kinds(nodes: Iterable[ast.AST]) -> Iterator[ast.Name]:
             yield from (each for each in inner if isinstance(each, ast.Name) and each.id in _BUILTINS)
 
 
-def _are_builtins(nodes: Iterable[ast.AST], code: CodeType) -> bool:
-    """Whether names that are called are no variables; and attributes are called, or are a module's."""
-    calls = [node for node in nodes if isinstance(node, ast.Call)]
-    methods = {id(node.func) for node in calls}
-    own = any(isinstance(node.func, ast.Name) and node.func.id in code.co_varnames for node in calls)
-    attributes = (node for node in nodes if isinstance(node, ast.Attribute) and id(node) not in methods)
-    return not own and all(isinstance(each.value, ast.Name) and each.value.id == "math" for each in attributes)
+def _are_methods(nodes: Iterable[ast.AST]) -> bool:
+    """Whether attributes are called, or are a module's."""
+    every = list(nodes)
+    methods = {id(node.func) for node in every if isinstance(node, ast.Call)}
+    attributes = (node for node in every if isinstance(node, ast.Attribute) and id(node) not in methods)
+    return all(isinstance(each.value, ast.Name) and each.value.id == "math" for each in attributes)
+
+
+def is_builtin(name: str) -> bool:
+    """Whether it stands for a function of Python's, or a class of errors, if it is no variable."""
+    return name in _PLAIN_ONES
+
+
+def _called(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    calls = (node.func for node in nodes if isinstance(node, ast.Call))
+    return (each.id for each in calls if isinstance(each, ast.Name))
+
+
+def _one_by_one(nodes: Iterable[ast.AST]) -> set[str]:
+    """Variables that a `for` sets to the items of another one, and nothing else sets."""
+    every = list(nodes)
+    targets = [node.target for node in every if isinstance(node, ast.For) and isinstance(node.iter, ast.Name)]
+    names = [each for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
+    stores = [node for node in every if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    return {each.id for each in names} - {each.id for each in stores if id(each) not in set(map(id, names))}
 
 
 def called(loop: ast.While) -> frozenset[str]:
-    """The names that it calls: none of them may be a global of the program."""
-    calls = (node.func for node in ast.walk(loop) if isinstance(node, ast.Call))
-    return frozenset(each.id for each in calls if isinstance(each, ast.Name))
+    """The builtins that it calls: none of them may be a global of the program."""
+    return frozenset(name for name in _called(ast.walk(loop)) if is_builtin(name))
 
 
 def _is_bounded(node: ast.expr) -> bool:
@@ -181,10 +212,11 @@ def _names_in_ranges(node: ast.expr) -> Iterator[ast.Name]:
             yield from (name for arg in each.args for name in ast.walk(arg) if isinstance(name, ast.Name))
 
 
-def _fresh(loop: ast.While) -> set[str]:
+def fresh(nodes: Iterable[ast.AST]) -> set[str]:
     """Variables that are set to nothing but new containers."""
-    stores = [each for each in ast.walk(loop) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)]
-    assigned = [node for node in ast.walk(loop) if isinstance(node, ast.Assign) and _makes(node.value)]
+    every = list(nodes)
+    stores = [each for each in every if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)]
+    assigned = [node for node in every if isinstance(node, ast.Assign) and _makes(node.value)]
     makes = {id(node.targets[0]) for node in assigned if len(node.targets) == 1}
     return {each.id for each in stores} - {each.id for each in stores if id(each) not in makes}
 
@@ -245,4 +277,4 @@ def _flow(body: Iterable[ast.stmt], known: set[str]) -> tuple[set[str], set[str]
     return needs, known
 
 
-__all__ = ["MODULES", "SMALL", "Plan", "called", "plan"]
+__all__ = ["MODULES", "SMALL", "Plan", "called", "fresh", "is_builtin", "is_plain", "plan"]

@@ -21,12 +21,30 @@ def last_lines(most: int) -> list[str]:
 
     A forked process writes to the files of the one that it comes from: what stands there may be that one's.
     """
+    return [line for line, _ in last_words(most)]
+
+
+def last_words(most: int) -> list[tuple[str, bool]]:
+    """The same, each with whether nothing else was written after it, or between it and the others of its output."""
     if forked.is_child():
         return []
-    return list(dict.fromkeys([*_lines(2, most), *_lines(1, most)]))  # both may be one file
+    return list({line: (line, last) for number in (1, 2) for line, last in _words(number, most)}.values())[::-1]
+
+
+def _words(number: int, most: int) -> list[tuple[str, bool]]:
+    """From the last to the first."""
+    written = _written(number)
+    chosen = _told(written)[-most:]
+    last = chosen == written[len(written) - len(chosen) :]
+    return [(scrub_start(line, LINE), last) for line in chosen[::-1]]
 
 
 def _lines(number: int, most: int) -> list[str]:
+    return [line for line, _ in _words(number, most)][::-1]
+
+
+def _written(number: int) -> list[str]:
+    """What there is at the end of an output, without colours, empty lines and our own."""
     try:
         if not stat.S_ISREG(os.fstat(number).st_mode):
             return []
@@ -36,18 +54,18 @@ def _lines(number: int, most: int) -> list[str]:
             text = file.read(TAIL).decode(errors="replace")
     except OSError:
         return []
-    lines = text.splitlines()[1 if size > TAIL else 0 :]
-    return [scrub_start(line, LINE) for line in _told(lines)][-most:]
+    plain = (_COLOURS.sub("", line).rstrip() for line in text.splitlines()[1 if size > TAIL else 0 :])
+    return [line for line in plain if line.strip() and not _OURS.match(line)]
 
 
 def _told(lines: list[str]) -> list[str]:
+    """Without tracebacks; of equal ones the last.
+
+    >>> _told(["low on rows", "step 3", "low on rows", "  File \\"a.py\\", line 1, in f"])
+    ['step 3', 'low on rows']
     """
-    >>> _told([":actor_name:W", "\\x1b[33mlow on rows\\x1b[0m", "", "low on rows", "  File \\"a.py\\", line 1, in f"])
-    ['low on rows']
-    """
-    plain = (_COLOURS.sub("", line).rstrip() for line in lines)
-    kept = [line for line in plain if line.strip() and not _OURS.match(line) and not _TRACEBACK.match(line)]
-    return list(dict.fromkeys(kept))
+    kept = [line for line in lines if not _TRACEBACK.match(line)]
+    return list(dict.fromkeys(kept[::-1]))[::-1]
 
 
-__all__ = ["last_lines"]
+__all__ = ["last_lines", "last_words"]

@@ -14,7 +14,7 @@ from itertools import islice
 from types import FrameType, ModuleType
 from typing import Any
 
-from . import counterparts, keeps
+from . import counterparts, keeps, one_moment
 from .caught import handled
 from .expressions import holds, look, nodes_of, short, tree_of, values
 from .flags import endless
@@ -35,9 +35,6 @@ Document = dict[str, Any]
 _kept: dict[tuple[str, int, int], ast.stmt | None] = {}
 
 
-_Work = tuple[str, list[FrameType], Document | None]
-
-
 def describe(frames: Mapping[int, FrameType], names: Mapping[int, str]) -> list[Document]:
     """[{"thread", "lines": [{"at", "text", "values", "loop", ...}]}]: of each thread and asyncio task.
 
@@ -46,22 +43,35 @@ def describe(frames: Mapping[int, FrameType], names: Mapping[int, str]) -> list[
     `under` the `if` around it; `endless` a loop that nothing in it ends, as `flags.endless` has it. The innermost line
     has `ends`, what could end its wait; `locals`, what its function keeps; `asking`, the loop that asks Ray, as
     `polls.asking` has it; `met`, whether the predicate holds for which it waits; and `handles`, the exception in whose
-    handler the thread is, as `caught.handled` has it.
+    handler the thread is, as `caught.handled` has it. A thread that runs on meanwhile is looked at again; where that
+    does not help, it has no values: those of two moments would stand side by side.
     """
     known = handled()
-    threads = [
-        (names.get(ident, f"thread {ident}"), list(outwards(frame)), known.get(ident))
-        for ident, frame in frames.items()
-    ]
-    coroutines = [(name, list(stack), None) for name, stack in tasks()]
-    works = [*threads, *coroutines]
-    under_way = {frame.f_code.co_qualname: frame for _, stack, _ in works for frame in stack if _is_programs(frame)}
+    stacks = {ident: list(outwards(frame)) for ident, frame in frames.items()}
+    coroutines = [(name, list(stack)) for name, stack in tasks()]
+    every = [*stacks.values(), *(stack for _, stack in coroutines)]
+    under_way = {frame.f_code.co_qualname: frame for stack in every for frame in stack if _is_programs(frame)}
 
-    def told(of: Iterable[_Work]) -> Iterator[Document]:
-        found = ((name, _lines(stack, under_way, error)) for name, stack, error in of)
-        return islice(({"thread": name, "lines": lines} for name, lines in found if lines), MOST)
+    def of_thread(ident: int, frame: FrameType) -> list[Document]:
+        def look(at: FrameType) -> list[Document]:
+            return _lines(outwards(at), under_way, known.get(ident))
 
-    return [*told(threads), *told(coroutines)]
+        lines, at_once = one_moment.read(ident, frame, look)
+        return lines if at_once else list(map(_without_values, lines))
+
+    threads = ((names.get(ident, f"thread {ident}"), of_thread(ident, frame)) for ident, frame in frames.items())
+    waiting = ((name, _lines(stack, under_way, None)) for name, stack in coroutines)
+    return [*_told(threads), *_told(waiting)]
+
+
+def _told(found: Iterable[tuple[str, list[Document]]]) -> Iterator[Document]:
+    return islice(({"thread": name, "lines": lines} for name, lines in found if lines), MOST)
+
+
+def _without_values(line: Document) -> Document:
+    """Of a thread that has run on while it was looked at: the text alone."""
+    loop = line["loop"] and {"loop": line["loop"]["loop"], "values": {}}
+    return {"at": line["at"], "text": line["text"], "values": {}, "loop": loop}
 
 
 def _is_programs(frame: FrameType) -> bool:

@@ -13,10 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 OFTEN = 0.0002  # seconds; the program computes on in between
+PATIENT = 0.005  # seconds: longer than it takes to read what is to be of one moment
 
 _lock = threading.Lock()
 _askers = 0
 _before = _ours = 0.0
+_readers = 0
+_usual = _long = 0.0
 
 
 @contextmanager
@@ -41,13 +44,47 @@ def often() -> Iterator[None]:
 
 def _restore() -> None:
     if _before != _ours == sys.getswitchinterval():  # nobody has set another one meanwhile
-        sys.setswitchinterval(_before)
+        _set(_before)
+
+
+@contextmanager
+def patient() -> Iterator[None]:
+    """Until its end, threads that wait for Python's lock leave it for a little longer to who reads of them."""
+    global _readers, _usual, _long
+    with _lock:
+        if not _readers:
+            _usual = _long = sys.getswitchinterval()
+            if _usual < PATIENT:
+                _set(PATIENT)
+                _long = sys.getswitchinterval()
+        _readers += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _readers -= 1
+            if not _readers:
+                _no_longer_patient()
+
+
+def _set(seconds: float) -> None:
+    """Python cuts it to whole microseconds, and what it gives back may lie a little below one."""
+    sys.setswitchinterval(seconds + 2e-7)
+
+
+def _no_longer_patient() -> None:
+    if _usual != _long == sys.getswitchinterval():
+        ended = not _askers and _usual == _ours  # who looks around has ended meanwhile
+        _set(_before if ended else _usual)
 
 
 def _in_a_child() -> None:
     """Of a fork in the midst of a look: the thread that looked is not there to end it."""
-    global _lock, _askers
+    global _lock, _askers, _readers
     _lock = threading.Lock()
+    if _readers:
+        _readers = 0
+        _no_longer_patient()
     if _askers:
         _askers = 0
         _restore()
@@ -56,4 +93,4 @@ def _in_a_child() -> None:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_in_a_child)
 
-__all__ = ["often"]
+__all__ = ["often", "patient"]

@@ -14,6 +14,7 @@ from itertools import islice
 from types import FrameType, MethodType
 from typing import Any
 
+from . import ray_queues
 from .sources import is_users
 from .stacks import is_ours
 
@@ -32,7 +33,10 @@ Document = dict[str, Any]
 
 
 def of_process(frames: dict[int, FrameType], names: dict[int, str]) -> list[Document]:
-    """One document for each wait; `frames` are the innermost ones of the threads, by their idents."""
+    """One document for each wait; `frames` are the innermost ones of the threads, by their idents.
+
+    As `_document` has it, with "takes": the queues of Ray that it takes from elsewhere, as `ray_queues` has them.
+    """
     found = [each for ident, frame in frames.items() if (each := of_thread(frame, names.get(ident, ""))) is not None]
     return (found + list(_of_coroutines()))[:MOST_WAITS]
 
@@ -94,7 +98,8 @@ def of_thread(frame: FrameType | None, name: str) -> Document | None:
             timeout = values.get("timeout")
             ends = timeout is not None and timeout < ENDLESS
             side, blocks = is_side(stack[-1], name), name.startswith(_ASYNC_ACTOR_THREAD)
-            return _document(name, own, tasks, needed, ends=ends, side=side, blocks=blocks)
+            found = _document(name, own, tasks, needed, ends=ends, side=side, blocks=blocks)
+            return {**found, "takes": ray_queues.taken_from(own, stack[index:])}
     return None
 
 
@@ -165,13 +170,14 @@ def _of_coroutines() -> Iterator[Document]:
     parts = {id(part) for task in tasks for part in _parts(_awaited(task))}  # which `gather` has made of a call's own
     for task in tasks:
         try:
-            awaited = list(references(_awaited(task)))
-            own = [frame for frame, _ in awaiting(task.get_coro()) if _is_programs(frame)]
+            awaited, frames = list(references(_awaited(task))), [frame for frame, _ in awaiting(task.get_coro())]
+            own = [frame for frame in frames if _is_programs(frame)]
         except Exception:  # noqa: BLE001 - a task of somebody's own make: the other waits are still wanted
             continue
         found = task_ids(awaited)
         if found and own and id(task) not in parts:
-            yield _document(f"task {task.get_name()}", own, found, len(found), ends=_is_limited(task, tasks))
+            one = _document(f"task {task.get_name()}", own, found, len(found), ends=_is_limited(task, tasks))
+            yield {**one, "takes": ray_queues.taken_from(own, frames)}
 
 
 def _is_limited(task: Any, tasks: list[Any]) -> bool:
