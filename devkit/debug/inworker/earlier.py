@@ -54,7 +54,7 @@ def names(tree: ast.Module, code: CodeType, line: int) -> list[str]:
     statement = _statement(scope, line)
     if not loops or statement is None:
         return []
-    shared = {name for each in nodes_of(tree, ast.Global, ast.Nonlocal) for name in each.names}
+    shared = {name for each in (*nodes_of(tree, ast.Global), *nodes_of(tree, ast.Nonlocal)) for name in each.names}
     since = {name for block in blocks_after(tree, line) for each in block for name, _ in _stores(each)}
     own = {name for name, _ in _targets(statement)}
     end = max(each.body[-1].end_lineno or 0 for each in loops)
@@ -80,7 +80,8 @@ def _scope(tree: ast.Module, code: CodeType, line: int) -> ast.AST | None:
     """The function, or the module, whose code that is."""
     if code.co_name == "<module>":
         return tree
-    inside = (each for each in nodes_of(tree, *_FUNCTIONS) if each.lineno <= line <= (each.end_lineno or 0))
+    every = (*nodes_of(tree, ast.FunctionDef), *nodes_of(tree, ast.AsyncFunctionDef))
+    inside = (each for each in every if each.lineno <= line <= (each.end_lineno or 0))
     last = max(inside, key=lambda each: each.lineno, default=None)
     return last if last is not None and last.name == code.co_name else None
 
