@@ -136,8 +136,7 @@ def describe(error: BaseException) -> ErrorRecord:
     1
     """
     if isinstance(error, KeyboardInterrupt):
-        hint = _one_line(str(error)) or "run the same command to start again"
-        return ErrorRecord("interrupted", hint, INTERRUPTED)
+        return ErrorRecord("interrupted", "run the same command to start again", INTERRUPTED)
     exit_code = getattr(error, "exit_code", None)
     if not isinstance(exit_code, int):
         return _unexpected(error)

@@ -121,7 +121,6 @@ ERRORS = [
     (ValueError(), 1, "ValueError", "add --verbose for the traceback"),
     (DevkitError("no folder", hint=""), 1, "no folder", "add --verbose for the traceback"),  # a hint is never empty
     (KeyboardInterrupt(), 130, "interrupted", "run the same command to start again"),
-    (KeyboardInterrupt("devkit hang says why"), 130, "interrupted", "devkit hang says why"),
 ]
 
 

@@ -37,7 +37,6 @@ OUR_HOOK = "devkit_inworker.boot.runtime_env_hook"
 UV_SWITCH = "RAY_ENABLE_UV_RUN_RUNTIME_ENV"
 # What would turn our hook, or Ray's table of stops, off without a word.
 LEFTOVERS = ("RAY_DEBUG", "PYTHONBREAKPOINT")
-STOOD = "if it stood still, start it again, and devkit hang says why while it runs"
 CRASHED = "devkit crashes shows the snapshots that it left"
 POST_MORTEM = ("snapshot", "pause", "off")
 RAY_EXTENSION = ("local", "open", "off")
@@ -336,7 +335,7 @@ def _end(code: int, options: DebugOptions, run: runs.Run | None, *, crashed: boo
             console.emit(record)
         return 0
     if code in (-signal.SIGINT, INTERRUPTED):
-        raise KeyboardInterrupt(STOOD if run is not None else "")
+        raise KeyboardInterrupt
     if code == -signal.SIGTERM:
         raise TerminatedError(facts=record)
     if run is None and (reason := aftermath.why_no_ray(options.address)):
