@@ -756,7 +756,7 @@ def test_what_no_handler_has_caught_is_said_to_be_kept(case: str) -> None:
     place = "/job/train.py:12 in feed"
     assert found.evidence[0] == f"Worker rank 1: KeyError: 'x' was raised {times} at {place} and kept by {keeper}"
     assert "caught" not in str(found)
-    assert ("feed (4 tasks have failed there in all)" in found.sentence) is (case == "some heard"), found.sentence
+    assert ("where 4 tasks have failed in all" in found.sentence) is (case == "some heard"), found.sentence
     again = {**row, "count": 9, "seconds": 9.0, "ago": 0.1}
     found = verdict([driver(), process(facts(1, 42, caught=[again]), 1)], patience=1.0)
     said = "no progress: Worker rank 1 raises the same error again and again, 9 times in 9.0 s: KeyError: 'x' at "
