@@ -54,7 +54,8 @@ def names(tree: ast.Module, code: CodeType, line: int) -> list[str]:
     statement = _statement(scope, line)
     if not loops or statement is None:
         return []
-    shared = {name for each in (*nodes_of(tree, ast.Global), *nodes_of(tree, ast.Nonlocal)) for name in each.names}
+    kept: tuple[ast.Global | ast.Nonlocal, ...] = (*nodes_of(tree, ast.Global), *nodes_of(tree, ast.Nonlocal))
+    shared = {name for each in kept for name in each.names}
     since = {name for block in blocks_after(tree, line) for each in block for name, _ in _stores(each)}
     own = {name for name, _ in _targets(statement)}
     end = max(each.body[-1].end_lineno or 0 for each in loops)
@@ -80,6 +81,7 @@ def _scope(tree: ast.Module, code: CodeType, line: int) -> ast.AST | None:
     """The function, or the module, whose code that is."""
     if code.co_name == "<module>":
         return tree
+    every: tuple[ast.FunctionDef | ast.AsyncFunctionDef, ...]
     every = (*nodes_of(tree, ast.FunctionDef), *nodes_of(tree, ast.AsyncFunctionDef))
     inside = (each for each in every if each.lineno <= line <= (each.end_lineno or 0))
     last = max(inside, key=lambda each: each.lineno, default=None)
