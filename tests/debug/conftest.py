@@ -324,10 +324,11 @@ def staged(cluster: Cluster, program: str, *options: str, arguments: Sequence[st
 
 @pytest.fixture
 def new_objects(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Of the process only what the test itself makes is looked through for functions, and not all that other tests have
-    imported: millions of objects, at each breakpoint.
+    """Of the process only what the test itself makes is looked through, and collected, and not all that other tests
+    have imported and left: millions of objects, at each breakpoint, and for each look at the optimizers.
     """
     gc.freeze()
     monkeypatch.setattr(finding, "_OLD", lambda: None)  # the newest of what is taken to be older than the program
+    monkeypatch.setattr(finding, "_FROZEN", gc.get_freeze_count())
     yield
     gc.unfreeze()

@@ -23,8 +23,7 @@ HERE = Path(__file__).name
 
 
 @pytest.fixture(autouse=True)
-def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    gc.collect()  # modules of other tests
+def watch(new_objects: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with watched(monkeypatch, *training.KINDS):
         yield
 
