@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import compileall
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,3 +20,13 @@ def pytest_configure(config: pytest.Config) -> None:
     if sys.dont_write_bytecode and not hasattr(config, "workerinput"):
         for name in PACKAGES:  # what is up to date is left; a folder that cannot be written stays without
             compileall.compile_dir(Path(__file__).parents[2] / name, quiet=2)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """And what is collected: the next run in this folder, and a test that is tried once more, rewrite no assertion."""
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, False
+    try:
+        return (yield)
+    finally:
+        sys.dont_write_bytecode = before
