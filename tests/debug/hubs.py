@@ -103,7 +103,7 @@ class RunningHub:
         self._loop.run_until_complete(self.hub.close())
         while tasks := asyncio.all_tasks(self._loop):
             # One that asks what became of a worker would ask for ever: its goodbye may have been lost with the rest.
-            if self._loop.run_until_complete(asyncio.wait(tasks, timeout=1.0))[1]:
+            if self._loop.run_until_complete(asyncio.wait(tasks, timeout=0.2))[1]:
                 for task in tasks:
                     task.cancel()
         self._loop.close()
