@@ -15,8 +15,9 @@ import pytest
 
 from devkit.debug.clue_lines import clues_of
 from devkit.debug.crash_page import crash_page
-from devkit.debug.inworker import clues, finding, misfits
+from devkit.debug.inworker import clues, misfits
 from devkit.debug.inworker.clues import Failure
+from tests.debug.conftest import frozen
 from tests.debug.hub_fake import printed
 from tests.debug.test_snapshot import crash_of, take
 
@@ -25,11 +26,8 @@ from tests.debug.test_snapshot import crash_of, take
 def _what_was_there() -> Iterator[None]:
     """Frozen, so that it isn't looked through before each test."""
     gc.collect()
-    gc.freeze()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(finding, "_FROZEN", gc.get_freeze_count())
+    with pytest.MonkeyPatch.context() as patch, frozen(patch):
         yield
-    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

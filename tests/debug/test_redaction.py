@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import lru_cache
 from html import unescape
 from itertools import count
 from pathlib import Path
@@ -455,6 +456,7 @@ def test_a_secret_at_the_cut_of_a_long_text_leaves_no_part_of_itself(length: int
         assert not secret.leaks(scrub_start(text, length)), kind
 
 
+@lru_cache
 def _first(kind: str) -> Secret:
     found: list[Secret] = []
 
