@@ -1,4 +1,4 @@
-"""How the time of a job grows with the size of what it is given: by two small sizes, in place of one that takes hours."""
+"""How the time of a job grows with the size of what it is given: seen by two small sizes, and not by one of hours."""
 
 from __future__ import annotations
 

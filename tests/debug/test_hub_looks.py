@@ -110,7 +110,9 @@ def test_what_the_kernel_tells_is_told_though_nobody_sees_the_stack(
     monkeypatch.setattr(hub_looks, "PROGRESS_SECONDS", 0.1)
     process = {"state": "S", "cpu": 1.0}
     FakeAgent(hub, identity("w1"))
-    FakeAgent(hub, identity("w2", 1), {"progress": {"facts": FACTS}, "look": {"process": process}, "children": {"count": 0}})
+    FakeAgent(
+        hub, identity("w2", 1), {"progress": {"facts": FACTS}, "look": {"process": process}, "children": {"count": 0}}
+    )
     with hub.client() as client:
         silent, _ = client.call("hang", timeout=stretched(3.0))["ranks"]
     assert (silent["process"], silent["threads"]) == (process, [])

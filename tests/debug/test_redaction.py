@@ -66,7 +66,9 @@ from trainer.agent.again import Compared, Difference, Recorded
 WHO = Identity("01", "w" * 8, "n1", "10.0.0.5", "host", 7, role="Worker", rank=1, python="3.11.7")
 # Any example tells as much as a shorter one, and shrinking takes minutes.
 FEW_EXAMPLES = 2
-FEW = settings(max_examples=FEW_EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+FEW = settings(
+    max_examples=FEW_EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
+)
 MANY = settings(FEW, max_examples=20)
 CONTEXTS = ("hover", "watch", "summary", "repl")
 
