@@ -2,6 +2,7 @@
 
 pytest_plugins = [
     "pytester",
+    "tests.plugins.bytecode",
     "tests.plugins.tiers",
     "tests.plugins.once_more",
     "tests.plugins.leavings",

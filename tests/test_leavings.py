@@ -32,7 +32,7 @@ def test_a_detached_process_ends_with_the_run(tmp_path: Path, number: signal.Sig
     (tmp_path / "test_it.py").write_text(PROGRAM.replace("IGNORE", ignore))
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    environ |= {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environ |= {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "DEVKIT_TESTS_GRACE": "1"}
     command = [sys.executable, "-m", "pytest", "-s", "-q", "-p", "tests.plugins.leavings", "-p", "no:cacheprovider"]
     with subprocess.Popen(command, cwd=tmp_path, env=environ, stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout is not None

@@ -19,6 +19,7 @@ from devkit.errors import DeadlineError, DevkitError
 from devkit.smoke.warm import end_marked
 
 ANSWER_S = 90.0  # torch and transformers load in 4 s on an idle machine
+LEAVE_S = 2.0
 
 
 class WarmProcess:
@@ -62,7 +63,7 @@ class WarmProcess:
                 with suppress(BrokenPipeError):  # it ended before it read all
                     stream.close()
         try:
-            self._process.wait(timeout=2)
+            self._process.wait(timeout=LEAVE_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

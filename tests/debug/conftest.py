@@ -324,10 +324,22 @@ def staged(cluster: Cluster, program: str, *options: str, arguments: Sequence[st
 
 @pytest.fixture
 def new_objects(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Of the process only what the test itself makes is looked through for functions, and not all that other tests have
-    imported: millions of objects, at each breakpoint.
+    """Of the process only what the test itself makes is looked through, and collected, and not all that other tests
+    have imported and left: millions of objects, at each breakpoint, and for each look at the optimizers.
     """
+    with frozen(monkeypatch):
+        monkeypatch.setattr(finding, "_OLD", lambda: None)  # the newest of what is taken to be older than the program
+        yield
+
+
+@contextlib.contextmanager
+def frozen(patch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What there is now the collector leaves alone, which is taken for what a program has that has frozen nothing."""
     gc.freeze()
-    monkeypatch.setattr(finding, "_OLD", lambda: None)  # the newest of what is taken to be older than the program
-    yield
-    gc.unfreeze()
+    before = gc.get_freeze_count()  # some of it goes meanwhile
+    patch.setattr(finding, "sees_all", lambda: gc.get_freeze_count() <= before)
+    try:
+        yield
+    finally:
+        gc.collect()  # of what came since alone: nothing of this test is there for the next one
+        gc.unfreeze()

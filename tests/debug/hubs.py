@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from devkit.debug.client import HubClient
 from devkit.debug.inworker import wire
@@ -104,7 +104,7 @@ class RunningHub:
         self._loop.run_until_complete(self.hub.close())
         while tasks := asyncio.all_tasks(self._loop):
             # One that asks what became of a worker would ask for ever: its goodbye may have been lost with the rest.
-            if self._loop.run_until_complete(asyncio.wait(tasks, timeout=1.0))[1]:
+            if self._loop.run_until_complete(asyncio.wait(tasks, timeout=0.2))[1]:
                 for task in tasks:
                     task.cancel()
         self._loop.close()
@@ -165,11 +165,17 @@ def stop(worker_id: str, number: int = 1, rank: int = 0) -> Document:
 
 
 class FakeAgent:
-    """Joins a hub and answers its requests by `answers`: op -> reply, or a function of the request."""
+    """Joins a hub and answers its requests by `answers`: op -> reply, or a function of the request.
+
+    What is not among them gets no answer. Only what the hub asks of everybody in passing, and waits for, it answers in
+    any case, as one that has nothing to tell.
+    """
+
+    IN_PASSING: ClassVar[Document] = {"kept": {}, "clear": {}, "last_words": {}}
 
     def __init__(self, hub: RunningHub, who: Document, answers: dict[str, Any] | None = None) -> None:
         self.who = who
-        self.answers: dict[str, Any] = answers or {}
+        self.answers: Document = {**self.IN_PASSING, **(answers or {})}
         self.welcomed = threading.Event()
         self.settled = threading.Event()
         self.breakpoints: list[Document] = []

@@ -91,14 +91,14 @@ def line(text: str) -> int:
 
 
 @pytest.fixture
-def lot() -> Iterator[Lot]:
+def lot(new_objects: None) -> Iterator[Lot]:
     lot = Lot()
     yield lot
     lot.finish()
 
 
 @pytest.fixture
-def program(tmp_path: Path) -> Iterator[ModuleType]:
+def program(tmp_path: Path, new_objects: None) -> Iterator[ModuleType]:
     path = tmp_path / "user_program.py"
     path.write_text(PROGRAM)
     spec = importlib.util.spec_from_file_location("user_program", path)

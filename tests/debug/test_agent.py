@@ -129,7 +129,7 @@ def test_a_stop_that_nobody_has_set_is_told_once_where_the_programs_output_is_re
     ]
 
 
-def test_two_breakpoints_of_a_place_stop_a_call_once(agent: Agent, tmp_path: Path) -> None:
+def test_two_breakpoints_of_a_place_stop_a_call_once(new_objects: None, agent: Agent, tmp_path: Path) -> None:
     # given a function with a breakpoint by its line, two by its name, and a logpoint
     path = tmp_path / "twice.py"
     path.write_text("class Point:\n    def norm(self):\n        return 3\n")

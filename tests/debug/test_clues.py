@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import multiprocessing
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,21 @@ from devkit.debug.clue_lines import clues_of
 from devkit.debug.crash_page import crash_page
 from devkit.debug.inworker import clues, misfits
 from devkit.debug.inworker.clues import Failure
+from tests.debug.conftest import frozen
 from tests.debug.hub_fake import printed
 from tests.debug.test_snapshot import crash_of, take
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _what_was_there() -> Iterator[None]:
+    """Frozen, so that it isn't looked through before each test."""
+    gc.collect()
+    with pytest.MonkeyPatch.context() as patch, frozen(patch):
+        yield
+
+
 @pytest.fixture(autouse=True)
-def _no_tasks_of_other_tests() -> None:
+def _no_tasks_of_other_tests(_what_was_there: None) -> None:
     gc.collect()
 
 

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devkit.debug.inworker import dumping
+from devkit.debug.inworker import dumping, hub_looks
 from tests.debug.conftest import eventually
 from tests.debug.hubs import FakeAgent, RunningHub, identity, running_hub
 from tests.pace import stretched
@@ -135,7 +135,10 @@ def test_who_holds_the_lock_in_c_is_seen_by_a_neighbour_and_goes_on(
     assert holder.hears() == b"went on with 1\n", "the call of the system was not cut short"
 
 
-def test_a_driver_is_sent_no_signal_and_told_to_hold_the_lock(hub: RunningHub, start: Callable[..., Process]) -> None:
+def test_a_driver_is_sent_no_signal_and_told_to_hold_the_lock(
+    hub: RunningHub, start: Callable[..., Process], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_looks, "LATE_SECONDS", 0.1)  # it won't answer itself
     driver, _neighbour = start(0, "driver"), start(1)
     driver.say(b"hold\n")
     assert driver.hears() == b"reading\n"
@@ -146,7 +149,10 @@ def test_a_driver_is_sent_no_signal_and_told_to_hold_the_lock(hub: RunningHub, s
     assert driver.hears() == b"went on with 1\n"
 
 
-def test_a_process_that_is_stopped_is_sent_nothing(hub: RunningHub, start: Callable[..., Process]) -> None:
+def test_a_process_that_is_stopped_is_sent_nothing(
+    hub: RunningHub, start: Callable[..., Process], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_looks, "LATE_SECONDS", 0.1)
     frozen, _neighbour = start(0), start(1)
     frozen.process.send_signal(signal.SIGSTOP)
     assert "not waiting for a Python lock" in stack_of(hub, frozen)["error"]

@@ -39,6 +39,7 @@ ASKED = (
     "source",
     "kept",
     "last_words",
+    "children",
 )
 REQUESTS = st.fixed_dictionaries(
     {

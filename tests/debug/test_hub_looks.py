@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from devkit.debug.inworker import hub_looks
 from devkit.debug.inworker.hub_actor import RaySurroundings
 from devkit.debug.stack_groups import merge
 from devkit.debug.stacks import page
@@ -103,12 +104,17 @@ def test_a_sample_ends_in_time_too(hub: RunningHub, standing: Standing) -> None:
     assert fine["facts"] == FACTS
 
 
-def test_what_the_kernel_tells_is_told_though_nobody_sees_the_stack(hub: RunningHub, standing: Standing) -> None:
+def test_what_the_kernel_tells_is_told_though_nobody_sees_the_stack(
+    hub: RunningHub, standing: Standing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_looks, "PROGRESS_SECONDS", 0.1)
     process = {"state": "S", "cpu": 1.0}
     FakeAgent(hub, identity("w1"))
-    FakeAgent(hub, identity("w2", 1), {"progress": {"facts": FACTS}, "look": {"process": process}})
+    FakeAgent(
+        hub, identity("w2", 1), {"progress": {"facts": FACTS}, "look": {"process": process}, "children": {"count": 0}}
+    )
     with hub.client() as client:
-        silent, _ = client.call("hang", timeout=stretched(8.0))["ranks"]
+        silent, _ = client.call("hang", timeout=stretched(3.0))["ranks"]
     assert (silent["process"], silent["threads"]) == (process, [])
 
 

@@ -227,13 +227,14 @@ def test_where_a_process_works_is_told_by_its_frames_alone() -> None:
 
 
 @pytest.fixture
-def hub(tmp_path: Path) -> Iterator[RunningHub]:
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningHub]:
+    monkeypatch.setattr("devkit.debug.inworker.hub.REJOIN_SECONDS", 0.1)
     with running_hub(tmp_path / "crashes") as running:
         yield running
 
 
 def test_the_hub_keeps_the_last_look_of_a_worker_that_was_killed(hub: RunningHub) -> None:
-    agent = FakeAgent(hub, {**identity("w1", job_id="02"), "role": "worker"}, {"kept": {"documents": []}})
+    agent = FakeAgent(hub, {**identity("w1", job_id="02"), "role": "worker"})
     agent.connection.send(
         {"type": "doing", "time": 3.0, "frames": [{"file": "/w/job.py", "line": 6, "function": "load"}]}
     )
@@ -263,7 +264,7 @@ def test_a_driver_that_ended_as_it_was_to_is_no_crash(
     """Ray misses the goodbye of one to which a signal comes while it leaves: `devkit run` knows better."""
     monkeypatch.setattr("devkit.debug.inworker.hub_after.TOLD_SECONDS", 0.5 if code is None else 20.0)
     hub.surroundings.fates["w1"] = {"reason": "the process died: without a word", "crashed": True, "time": 4.0}
-    driver = FakeAgent(hub, {**identity("w1"), "role": "driver", "pid": 11}, {"kept": {"documents": []}})
+    driver = FakeAgent(hub, {**identity("w1"), "role": "driver", "pid": 11})
     with hub.client() as client:
         eventually(lambda: client.call("ps")["workers"])
         driver.close()
@@ -281,11 +282,11 @@ def test_before_a_ray_ends_with_its_driver_a_death_is_kept(
     monkeypatch.setattr("devkit.debug.inworker.hub.REJOIN_SECONDS", 1000.0)
     monkeypatch.setattr("devkit.debug.inworker.hub_after.SETTLE_SECONDS", 1000.0 if known else 0.3)
     who = {**identity("w1", job_id="02"), "role": "Reader", "actor": "reader-b"}
-    reader = FakeAgent(hub, who, {"kept": {"documents": []}})
+    reader = FakeAgent(hub, who)
     frames = [{"file": "/w/job.py", "line": 6, "function": "Reader.read"}]
     made = {"name": "Reader", "arguments": {"path": "/data"}}
     reader.connection.send({"type": "doing", "time": 3.0, "frames": frames, "made": made})
-    driver = FakeAgent(hub, {**identity("d1", job_id="02"), "role": "driver"}, {"kept": {"documents": []}})
+    driver = FakeAgent(hub, {**identity("d1", job_id="02"), "role": "driver"})
     if known:
         hub.surroundings.fates["w1"] = {"reason": "the process died: without a word", "crashed": True, "time": 4.0}
     with hub.client() as client:
@@ -309,8 +310,8 @@ PUT, RESULT = "00668a65bda616c1" + ACTOR + "02e1f505", "00668a65bda616c1" + ACTO
 @pytest.mark.parametrize("reason", ["killed by `ray.kill`", "all references to the actor were removed"])
 def test_who_killed_the_owner_of_a_lost_object_is_told_whatever_ray_says(hub: RunningHub, reason: str) -> None:
     """A handle that is let go of right behind `ray.kill` makes Ray name that."""
-    owner = FakeAgent(hub, {**identity("w1", job_id="02"), "role": "Loader", "pid": 77}, {"kept": {"documents": []}})
-    driver = FakeAgent(hub, {**identity("d1", job_id="02"), "role": "driver"}, {"kept": {"documents": []}})
+    owner = FakeAgent(hub, {**identity("w1", job_id="02"), "role": "Loader", "pid": 77})
+    driver = FakeAgent(hub, {**identity("d1", job_id="02"), "role": "driver"})
     killed = {"actor": ACTOR, "file": "/w/job.py", "line": 64, "function": "main"}
     driver.connection.send({"type": "doing", "time": 3.0, "frames": [], "kills": [killed]})
     hub.surroundings.fates["w1"] = {"reason": f"the process died: {reason}", "crashed": False, "time": 3.0}
@@ -334,10 +335,10 @@ def test_who_killed_the_owner_of_a_lost_object_is_told_whatever_ray_says(hub: Ru
 @pytest.mark.parametrize("name", [PUT, RESULT])
 def test_an_object_that_is_lost_is_told_by_its_owner_and_where_it_was_put(hub: RunningHub, name: str) -> None:
     who = {**identity("w1", job_id="02"), "role": "Loader", "pid": 77}
-    owner = FakeAgent(hub, who, {"kept": {"documents": []}})
+    owner = FakeAgent(hub, who)
     sites = [{"file": "/w/job.py", "line": 16, "function": "Loader.load", "objects": [PUT]}]
     owner.connection.send({"type": "doing", "time": 3.0, "frames": [], "puts": sites})
-    asker = FakeAgent(hub, identity("w2", job_id="02"), {"kept": {"documents": []}})
+    asker = FakeAgent(hub, identity("w2", job_id="02"))
     hub.surroundings.fates["w1"] = {"reason": "the process died: killed by ray.kill", "crashed": False, "time": 3.0}
     said = {"type": "OwnerDiedError", "message": "Failed to retrieve object ..."}
     crash = record("c1", 5.0, said, worker_id="w2", kind="task").to_json()
@@ -375,8 +376,8 @@ def test_a_worker_that_is_dead_and_not_yet_missed_is_waited_for(
 ) -> None:
     """Its driver caught the error, and ends at once: before the hub has heard that the worker's connection is over."""
     monkeypatch.setattr("devkit.debug.inworker.hub_after.SETTLE_SECONDS", 1000.0)
-    reader = FakeAgent(hub, {**identity("w1", job_id="02"), "role": "Reader"}, {"kept": {"documents": []}})
-    driver = FakeAgent(hub, {**identity("d1", job_id="02"), "role": "driver"}, {"kept": {"documents": []}})
+    reader = FakeAgent(hub, {**identity("w1", job_id="02"), "role": "Reader"})
+    driver = FakeAgent(hub, {**identity("d1", job_id="02"), "role": "driver"})
     hub.surroundings.gone = {"w1"}
     hub.surroundings.fates["w1"] = {"reason": "the process died: without a word", "crashed": True, "time": 4.0}
     with hub.client() as client:
@@ -395,13 +396,13 @@ def test_a_death_that_is_found_behind_an_error_has_what_the_worker_told_of_itsel
     """Ray knows no ranks, and may be asked before the connection is missed."""
     monkeypatch.setattr("devkit.debug.inworker.hub_after.BEHIND_SECONDS", [0.0] * 6)
     who = {**identity("w8", job_id="02"), "role": "Reader", "rank": 3}
-    reader = FakeAgent(hub, who, {"kept": {"documents": []}})
+    reader = FakeAgent(hub, who)
     frames = [{"file": "/w/job.py", "line": 6, "function": "Reader.read"}]
     reader.connection.send({"type": "doing", "time": 3.0, "frames": frames})
     task = {"task_id": "1" * 16 + NIL, "name": "Reader.read", "attempt": 0}
     of_ray = replace(WHO, worker_id="w8", role="Reader").to_json()
     death = {"identity": of_ray, "reason": "the process died", "crashed": True, "task": task}
-    driver = FakeAgent(hub, {**identity("w1", job_id="02"), "role": "driver"}, {"kept": {"documents": []}})
+    driver = FakeAgent(hub, {**identity("w1", job_id="02"), "role": "driver"})
     with hub.client() as client:
         eventually(lambda: len(client.call("ps")["workers"]) == 2)
         hub.surroundings.died.append((0, death))
@@ -423,7 +424,7 @@ def test_workers_that_died_before_they_could_join_are_looked_for_behind_the_erro
         who = replace(WHO, worker_id=f"w{number + 8}", role="Reader").to_json()
         death = {"identity": who, "reason": "the process died", "crashed": True, "task": {**task, "attempt": number}}
         hub.surroundings.died.append((late + number, death))
-    driver = FakeAgent(hub, {**identity("w1", job_id="02"), "role": "driver"}, {"kept": {"documents": []}})
+    driver = FakeAgent(hub, {**identity("w1", job_id="02"), "role": "driver"})
     crash = record("d1", 5.0, CRASHED, waited=(task["task_id"],), worker_id="w1").to_json()
     driver.connection.send({"type": "crash", "document": {**crash, "frames": []}})
     with hub.client() as client:

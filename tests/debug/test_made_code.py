@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import importlib.abc
 import importlib.util
 import linecache
@@ -24,8 +23,7 @@ TEXT = "def double(x):\n    y = 2 * x\n    return y\n\nclass A:\n    def get(sel
 
 
 @pytest.fixture
-def armory(tmp_path: Path) -> Iterator[Armory]:
-    gc.collect()  # functions of other tests' modules of the same names
+def armory(tmp_path: Path, new_objects: None) -> Iterator[Armory]:
     made = Armory(tmp_path)
     yield made
     made.close()

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from devkit.debug.inworker import optimizer_steps, training
+from devkit.debug.inworker import finding, optimizer_steps, training
+from devkit.debug.inworker.finding import sees_all
 from tests.debug.optimizers import said, watched
 from tests.debug.usual_training import ROWS, USUAL, Net, Own, both_steps, train
 
@@ -23,8 +24,7 @@ HERE = Path(__file__).name
 
 
 @pytest.fixture(autouse=True)
-def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    gc.collect()  # modules of other tests
+def watch(new_objects: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with watched(monkeypatch, *training.KINDS):
         yield
 
@@ -148,8 +148,11 @@ def test_a_head_that_was_replaced_after_the_optimizer_was_made(capfd: pytest.Cap
     ]
 
 
-def test_of_what_the_collector_does_not_show_nothing_is_concluded(capfd: pytest.CaptureFixture[str]) -> None:
+def test_of_what_the_collector_does_not_show_nothing_is_concluded(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A program that has called `gc.freeze`: of its optimizers none is seen."""
+    monkeypatch.setattr(finding, "sees_all", sees_all)
     unused, used = Net(), Net()
     optimizers = [torch.optim.Adam(each.parameters()) for each in (unused, used)]
     gc.freeze()

@@ -10,9 +10,12 @@ import time
 from argparse import Namespace
 from collections import namedtuple
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import lru_cache
 from html import unescape
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType, SimpleNamespace
@@ -57,11 +60,15 @@ from devkit.smoke.results import Results
 from devkit.smoke.run import record_of
 from devkit.smoke.view import PlainView
 from tests.debug.planted import HEX, KINDS, NAMELESS, STRUCTURES, TEXTS, WORD, Plain, Secret, made, run
+from tests.growth import assert_linear
 from trainer.agent.again import Compared, Difference, Recorded
 
 WHO = Identity("01", "w" * 8, "n1", "10.0.0.5", "host", 7, role="Worker", rank=1, python="3.11.7")
 # Any example tells as much as a shorter one, and shrinking takes minutes.
-FEW = settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+FEW_EXAMPLES = 2
+FEW = settings(
+    max_examples=FEW_EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
+)
 MANY = settings(FEW, max_examples=20)
 CONTEXTS = ("hover", "watch", "summary", "repl")
 
@@ -231,8 +238,18 @@ def printed(act: Callable[[], object]) -> str:
     return out.getvalue()
 
 
+OWN_THREAD = ThreadPoolExecutor(1, "views")
+
+
 def all_views(value: Any) -> dict[str, str]:
-    """Of a value that a frame holds, and that an exception of it carries."""
+    """Of a value that a frame holds, and that an exception of it carries.
+
+    In a thread of its own: most views show the frames around it, too, and of pytest and Hypothesis there are fifty.
+    """
+    return OWN_THREAD.submit(_all_views, value).result()
+
+
+def _all_views(value: Any) -> dict[str, str]:
     try:
         failing(value)
     except Seen as error:
@@ -279,14 +296,18 @@ def test_no_view_shows_a_secret_in_a_structure(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_view_shows_a_secret_in_a_text(kind: str) -> None:
+    turns = count()
+
     @FEW
     @given(KINDS[kind].texts)
     def planted(secret: Secret) -> None:
-        for shape, hold in TEXTS.items():
+        turn = next(turns)
+        for number, (shape, hold) in enumerate(TEXTS.items()):
             text = hold(KINDS[kind].name, secret.text)
             assert_hidden(secret, all_views(text), shape)
             assert_hidden(secret, text_views(text), shape)
-            assert_hidden(secret, verb_views(text), shape)
+            if (number + turn) % FEW_EXAMPLES == 0:  # each shape once: the verbs take most of the time
+                assert_hidden(secret, verb_views(text), shape)
 
     planted()
 
@@ -437,6 +458,7 @@ def test_a_secret_at_the_cut_of_a_long_text_leaves_no_part_of_itself(length: int
         assert not secret.leaks(scrub_start(text, length)), kind
 
 
+@lru_cache
 def _first(kind: str) -> Secret:
     found: list[Secret] = []
 
@@ -593,35 +615,33 @@ def test_what_is_redacted_is_left_alone() -> None:
 # ---- how long it takes
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "a" * 2_000_000,
-        "a." * 1_000_000,
-        "password" * 200_000,
-        "password=" * 200_000,
-        "token " * 300_000,
-        "://a:" * 300_000,
-        "-----BEGIN RSA PRIVATE KEY-----" * 30_000,
-        '"password": "' * 100_000,
-        "\\" * 1_000_000,
-        "name: A_TOKEN\n" * 100_000,
-        "eyJ" + "a" * 1_000_000,
-        "sk-" + "a-" * 500_000,
-        "mysql -p " * 100_000,
-        "key = " + " " * 1_000_000,
-        '"password", "x", ' * 100_000,
-        "<password>" * 100_000,
-        "<password " * 100_000,
-        "api key " * 200_000,
-        "wandb login --a " * 100_000,
-        "redis-cli " * 100_000,
-        "redis-cli -pass pass:" * 100_000,
-        "1" * 1_000_000 + ":A",
-        "a8Q~" * 300_000,
-    ],
-    ids=lambda text: text[:12],
-)
-def test_a_long_text_takes_a_time_that_grows_with_its_length(text: str) -> None:
-    """What is quadratic here would take hours; the deadline is the test's own."""
-    assert isinstance(scrub(text), str)
+LONG: list[Callable[[int], str]] = [
+    lambda n: "a" * 20 * n,
+    lambda n: "a." * 10 * n,
+    lambda n: "password" * 2 * n,
+    lambda n: "password=" * 2 * n,
+    lambda n: "token " * 3 * n,
+    lambda n: "://a:" * 3 * n,
+    lambda n: "-----BEGIN RSA PRIVATE KEY-----" * n,
+    lambda n: '"password": "' * n,
+    lambda n: "\\" * 10 * n,
+    lambda n: "name: A_TOKEN\n" * n,
+    lambda n: "eyJ" + "a" * 10 * n,
+    lambda n: "sk-" + "a-" * 5 * n,
+    lambda n: "mysql -p " * n,
+    lambda n: "key = " + " " * 10 * n,
+    lambda n: '"password", "x", ' * n,
+    lambda n: "<password>" * n,
+    lambda n: "<password " * n,
+    lambda n: "api key " * 2 * n,
+    lambda n: "wandb login --a " * n,
+    lambda n: "redis-cli " * n,
+    lambda n: "redis-cli -pass pass:" * n,
+    lambda n: "1" * 10 * n + ":A",
+    lambda n: "a8Q~" * 3 * n,
+]
+
+
+@pytest.mark.parametrize("text", LONG, ids=lambda text: text(3)[:12])
+def test_a_long_text_takes_a_time_that_grows_with_its_length(text: Callable[[int], str]) -> None:
+    assert_linear(lambda size: scrub(text(size)), 2500)

@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 VARIABLE = "DEVKIT_TESTS_RUN"
-GRACE_S = 10.0  # between SIGTERM and SIGKILL
+GRACE_S = float(os.environ.get("DEVKIT_TESTS_GRACE", "10"))  # between SIGTERM and SIGKILL
 _RAYS_FOLDER = re.compile(rb"--temp[-_]dir=([^\0]+)")
 
 

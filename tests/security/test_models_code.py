@@ -22,6 +22,8 @@ ANSWER = "y\n" * 9
 
 def unsaid(text: str) -> Iterator[str]:
     """The calls that leave it to transformers, which asks, whether code of a folder may run."""
+    if not any(each in text for each in LOADS):
+        return
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LOADS:
             kind, names = ast.unparse(node.func.value), {each.arg for each in node.keywords}

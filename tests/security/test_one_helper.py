@@ -59,19 +59,20 @@ TRAINERS = {  # what makes files without the helper, and why it may; folders tha
 }
 LIBRARIES = frozenset({"ZipFile", "save_file", "copytree", "copyfile", "copy", "TemporaryDirectory"})
 FOLDERS = frozenset({"mkdir", "makedirs"})
+OPENS = frozenset({"open", "fdopen"})
 
 
 def made(text: str, makes: frozenset[str] = MAKES) -> Iterator[str]:
     """The calls of a module that may make a file or a folder, by their names."""
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Call):
-            name = ast.unparse(node.func).rpartition(".")[2]
+        name = getattr(node.func, "attr", getattr(node.func, "id", "")) if isinstance(node, ast.Call) else ""
+        if name in makes or name in OPENS:
             modes = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant)]
             writes = any(isinstance(each, str) and len(each) <= 3 and MODES & set(each) for each in modes)
             if name == "ZipFile":
                 if writes and name in makes:
                     yield name
-            elif name in makes or (name in ("open", "fdopen") and (writes or "O_CREAT" in ast.unparse(node))):
+            elif name in makes or (name in OPENS and (writes or "O_CREAT" in ast.unparse(node))):
                 yield name
 
 

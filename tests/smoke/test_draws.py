@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import types
+from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -48,15 +50,29 @@ def built(folder: Path, like: Any = None) -> Path:
     return folder
 
 
+@lru_cache
+def loaded(folder: Path) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(folder, **in_precision(torch.float32))
+
+
+plain = lru_cache(plain_draws._network)
+
+
+@pytest.fixture(autouse=True)
+def loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model is the same for all tests; none changes it."""
+    monkeypatch.setattr(plain_draws, "_network", plain)
+
+
 class Engines:
     """Ranks with an engine each, as `interfaces.Calls`."""
 
     world_size = RANKS
 
     def __init__(self, folder: Path) -> None:
-        from transformers import AutoModelForCausalLM
-
-        network = AutoModelForCausalLM.from_pretrained(folder, **in_precision(torch.float32))
+        network = deepcopy(loaded(folder))
         self.engines = [hf.HfEngine(network, eos_ids=[1], pad_id=0, max_sequences=64) for _ in range(RANKS)]
 
     def all(self, phase: str, args: Args) -> list[Any]:
@@ -66,6 +82,7 @@ class Engines:
         return [engine.generate(*given) for engine, given in zip(self.engines, args, strict=True) if given]
 
 
+@lru_cache
 def config_of(*words: str, seed: int = 1) -> Config:
     plan = make_plan([*words], None)
     own = {"data.train_files": ["t"], "data.max_response_length": 8, "trainer.seed": seed}

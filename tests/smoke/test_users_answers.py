@@ -15,7 +15,9 @@ from devkit.smoke.direct_process import Answer
 from devkit.smoke.made_up_responses import Said
 from devkit.smoke.probing import Probed
 from devkit.smoke.problems import write_parquet
-from tests.smoke.test_users_own import CHECKS, FINE, asked, said
+from tests.smoke.test_users_own import CHECKS, FINE, asked, one_process, said
+
+__all__ = ["one_process"]  # a fixture of this module, too
 
 LAST = "found = re.findall(r'####\\s*(-?[0-9][0-9,]*(?:\\.[0-9]+)?)', solution_str)\n"
 

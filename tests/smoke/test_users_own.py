@@ -73,24 +73,59 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> str:
 @contextmanager
 def called(folder: Path, source: str | None, *, head: str = HEAD) -> Iterator[tuple[DirectProcess, str]]:
     """A process that calls `compute_score`, whose body is `source`; None: the trainer's own scorer."""
-    path, text = folder / "reward.py", ""
-    if source is not None:
-        lines = "\n".join(f"    {line}" for line in source.splitlines())
-        text = f"{head}\ndef compute_score(data_source, solution_str, ground_truth, extra_info=None):\n{lines}\n"
-        path.write_text(text)
-    own = SimpleNamespace(path=str(path) if source is not None else None, name="compute_score")
-    keys = SimpleNamespace(prompt_key="prompt", reward_fn_key="data_source")
-    config = cast(Any, SimpleNamespace(custom_reward_function=own, data=keys))
-    process = DirectProcess(config, folder / "reward.log")
+    text = written(folder, source, head)
+    process = started(folder, source)
     try:
         yield process, text
     finally:
         process.close()
 
 
+def written(folder: Path, source: str | None, head: str = HEAD) -> str:
+    """The text of the user's file, which is written where there is one."""
+    if source is None:
+        return ""
+    lines = "\n".join(f"    {line}" for line in source.splitlines())
+    text = f"{head}\ndef compute_score(data_source, solution_str, ground_truth, extra_info=None):\n{lines}\n"
+    (folder / "reward.py").write_text(text)
+    return text
+
+
+def started(folder: Path, source: str | None) -> DirectProcess:
+    path = None if source is None else str(folder / "reward.py")
+    own = SimpleNamespace(path=path, name="compute_score")
+    keys = SimpleNamespace(prompt_key="prompt", reward_fn_key="data_source")
+    config = cast(Any, SimpleNamespace(custom_reward_function=own, data=keys))
+    return DirectProcess(config, folder / "reward.log")
+
+
+# To start takes a process longer than most tests: for the trainer's own scorer there is one, and one for all files of
+# users, each of which it loads as it loads a file anew.
+_running: dict[str, DirectProcess] = {}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_process() -> Iterator[None]:
+    yield
+    while _running:
+        _running.popitem()[1].close()
+
+
 def asked(folder: Path, file: str, source: str | None) -> Probed:
-    with called(folder, source) as (process, text):
-        return probe(process, RowReader("prompt", "data_source"), file, text, longest=512)
+    kind = "the trainer's" if source is None else "a user's"
+    if kind not in _running:
+        text = written(folder, source)
+        _running[kind] = started(folder, source)
+    else:
+        process = _running[kind]
+        text = written(process.log.parent, source)
+        process._loaded = None
+        process._tell({"do": "load"})
+    try:
+        return probe(_running[kind], RowReader("prompt", "data_source"), file, text, longest=512)
+    except BaseException:
+        _running.pop(kind).close()
+        raise
 
 
 @pytest.fixture(autouse=True)
@@ -351,7 +386,8 @@ def test_two_answers_in_one_piece(tmp_path: Path, file: str) -> None:
 
 
 def test_no_bytecode_is_left_beside_the_users_file(tmp_path: Path, file: str) -> None:
-    asked(tmp_path, file, FINE["a bool"])
+    with called(tmp_path, FINE["a bool"]) as (process, _):
+        process.call(Call(file, 0, ""))
     assert {path.name for path in tmp_path.iterdir()} == {"reward.py", "reward.log"}
 
 

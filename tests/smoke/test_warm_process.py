@@ -82,6 +82,7 @@ def test_it_is_killed_while_it_works(
 
 def test_no_answer_in_time(stand_in: list[WarmProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warm_process, "ANSWER_S", 0.2)
+    monkeypatch.setattr(warm_process, "LEAVE_S", 0.1)
     process = start("import signal; signal.pause()", tmp_path, stand_in, monkeypatch)
     with pytest.raises(DeadlineError, match="did not answer within"):
         process.answer()
@@ -91,6 +92,7 @@ def test_close_ends_a_process_that_does_not_listen_and_removes_its_folder(
     stand_in: list[WarmProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = start("import signal; signal.pause()", tmp_path, stand_in, monkeypatch)
+    monkeypatch.setattr(warm_process, "LEAVE_S", 0.1)
     process.close()
     assert process._process.returncode == -signal.SIGKILL
     assert not Path(process.socket).parent.exists()

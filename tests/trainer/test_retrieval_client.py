@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from tests.pace import stretched
 from tests.trainer.retrievers import http, misbehaving
 from trainer.errors import RetrieverDown, RetrieverError, RetrieverSlow, RetrieverWrong
-from trainer.retrieval import Health, Passage, Retriever, api
+from trainer.retrieval import Health, Passage, Retriever, api, client
 from trainer.retrieval import http as request
 
 GOOD = json.dumps(
@@ -108,7 +108,8 @@ BREAKS: dict[str, tuple[Breaks, str]] = {
 
 
 @pytest.mark.parametrize(("breaks", "said"), BREAKS.values(), ids=BREAKS)
-def test_what_may_pass_is_tried_again(breaks: Breaks, said: str) -> None:
+def test_what_may_pass_is_tried_again(breaks: Breaks, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "FIRST_WAIT_S", 0.05)
     with misbehaving(breaks, breaks, http(GOOD)) as server:
         assert of(server.url, retries=2).search(["who?"]) == [[MUNRO]]
         assert len(server.requests) == 3
