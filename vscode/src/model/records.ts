@@ -137,6 +137,8 @@ export interface CrashDetails {
   readonly anew?: string;
   /** errors in its process for whose results nobody had asked */
   readonly unasked?: readonly string[];
+  /** where a task was cancelled, and the handler that does not catch that */
+  readonly cancelled?: readonly string[];
   /** each `finally` of the failing code that drops what is raised */
   readonly dropped?: readonly string[];
   /** where another process raised it, which passed it on through a pool */
@@ -147,8 +149,12 @@ export interface CrashDetails {
   readonly late?: string;
   /** the key, index, ids, array or file that did not fit */
   readonly misfits?: readonly string[];
+  /** the lock or queue of asyncio that belongs to another event loop */
+  readonly loops?: readonly string[];
   /** variables that may have been written to after the error */
   readonly changed?: readonly string[];
+  /** variables that are of an earlier round of a loop */
+  readonly earlier?: readonly string[];
   /** why an exception of a task could not be unpickled */
   readonly remade?: string;
   /** to what could not be pickled, from what was to be sent */
