@@ -16,7 +16,7 @@ from devkit.hang.standing import Turn
 from devkit.hang.states import State
 
 LATELY = 3.0  # seconds: it was seen at the newest look, or at the one before
-OUTSIDE = "only from outside of its function would the loop"
+OUTSIDE = "as long as its variables come back, nothing in its function ends the loop"
 
 
 def verdict(case: Case, times: float) -> Verdict | None:
@@ -38,7 +38,7 @@ def verdict(case: Case, times: float) -> Verdict | None:
         "variables come back to the same values again and again, "
         f"for at least {words.span(last - first)}: {_values(turn)}{waits}"
     )
-    ends = f"{OUTSIDE} `{turn.loop}` be ended{'' if thread else ', as by a signal'}"
+    ends = f"{OUTSIDE} `{turn.loop}`{'' if thread else '; a signal may'}"
     evidence = (*words.waits(case.states, awaited), ends)
     return Verdict("livelock", text, words.culprit(state, turn.at), None, evidence, True)
 

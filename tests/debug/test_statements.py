@@ -388,6 +388,38 @@ def test_a_future_is_completed_under_any_name_and_its_condition_is_looked_at_whe
     assert [(each["what"], each["count"]) for each in told] == [("an asyncio.Future that is not done", 2)]
 
 
+class Registry:
+    def __init__(self) -> None:
+        self.added, self.free, self.load = threading.Event(), threading.Event(), {"a": 0}
+        self.frame: FrameType | None = None
+
+    def handle(self, payload: dict[str, str]) -> None:
+        if payload["url"] not in self.load:
+            self.added.set()
+            return
+        self.frame = sys._getframe()
+        self.free.wait()
+
+    def acquire(self) -> FrameType:
+        return sys._getframe()
+
+
+def test_values_of_a_call_that_is_at_another_branch_are_not_those_of_the_condition() -> None:
+    registry = Registry()
+    thread = threading.Thread(target=registry.handle, args=({"url": "a"},))
+    thread.start()
+    try:
+        there = eventually(lambda: registry.frame)
+        waits = ast.parse("self.added.wait()").body[0]
+        ends = counterparts.of(waits, registry.acquire(), {"Registry.handle": there})
+    finally:
+        registry.free.set()
+        thread.join()
+    assert ends is not None
+    [at] = ends["at"]
+    assert (at["under"], at["values"]) == ("payload['url'] not in self.load", {"self.load": "{'a': 0}"})
+
+
 def test_what_a_thread_of_an_executor_is_at_is_no_plain_future() -> None:
     ready, told = threading.Event(), []
 

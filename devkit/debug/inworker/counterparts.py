@@ -112,10 +112,22 @@ def _looked_at(
 ) -> Iterator[tuple[str, str]]:
     """In the function itself where it is under way, else in one of the same class, which has the same `self`."""
     own = under_way.get(function)
-    if own is not None:
+    if own is not None and _may_come_to(test, own):
         yield from values([test], own, VALUES)
     elif "." in function and function.rpartition(".")[0] == frame.f_code.co_qualname.rpartition(".")[0]:
         yield from values([node for node in ast.walk(test) if _is_selfs(node)], frame, VALUES)
+
+
+def _may_come_to(test: ast.expr, frame: FrameType) -> bool:
+    """Whether the call is not past it for good: at another branch it has another call's values."""
+    _, tree = tree_of(frame.f_code.co_filename)
+    first, line = getattr(test, "lineno", None), frame.f_lineno  # of an opposite, which stands nowhere, nothing is known
+    if tree is None or first is None or line <= (test.end_lineno or first):
+        return True
+    loops = (*nodes_of(tree, ast.For), *nodes_of(tree, ast.AsyncFor), *nodes_of(tree, ast.While))
+    around = ((each.lineno, each.end_lineno or 0) for each in loops if each.lineno >= frame.f_code.co_firstlineno)
+    under = ((first, each.body[-1].end_lineno or 0) for each in nodes_of(tree, ast.If) if each.test.lineno == first)
+    return any(begin <= first and line <= end for begin, end in (*around, *under))
 
 
 def _is_selfs(node: ast.AST) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 from .lineage import chain_of
 from .passing import unframed
+from .shortly import ID
 from .stacks import users_lines
 
 LOST = " is lost with its owner"
@@ -48,6 +49,18 @@ def _owner_of(error: Any) -> tuple[str, str]:
         return str(address.worker_id.hex()), str(address.node_id.hex())
     except Exception:  # noqa: BLE001 - another Ray's: then its owner is not known
         return "", ""
+
+
+def _shown(name: str) -> str:
+    """An object's id as its references are shown; what a task has put differs in the number alone.
+
+    >>> _shown("00668a65bda616c13375d36a50cd3f90f6e1c7650100000002e1f505")
+    '00668a65bda6 #100000002'
+    """
+    try:
+        return f"{name[:ID]} #{int.from_bytes(bytes.fromhex(name[TASK:INDEX]), 'little')}"
+    except ValueError:
+        return name
 
 
 def is_put(name: str) -> bool:
@@ -129,7 +142,7 @@ def sentence(name: str, owner: Document | None, puts: list[Document]) -> str:
     Args:
         owner: {"who", "pid", "reason", "ago"}; None: nothing is known of it.
     """
-    text = f"the object {name[:16]}{LOST}"
+    text = f"the object {_shown(name)}{LOST}"
     if owner is not None:
         text += f", {owner['who']} pid {owner['pid']}: {owner['reason'].rstrip('.')}"
         text += f", {owner['ago']:.1f} s before" if owner.get("ago") is not None else ""
