@@ -224,7 +224,7 @@ def _made(state: State) -> str:
 
 
 def _crossed(case: Case, found: Sequence[Stuck]) -> Verdict:
-    """Each waits in a group for one that waits in another group: they took the groups in different orders."""
+    """Each waits in a group for one that waits in another group: by their order, or one would never have come."""
     least = min(found, key=lambda each: (len(each.waiting), -min(each.waiting)))
     odd = [least.group.members[rank] for rank in least.waiting]
     other = next(each for each in found if each is not least) if len(found) > 1 else least
@@ -232,7 +232,7 @@ def _crossed(case: Case, found: Sequence[Stuck]) -> Verdict:
     sentence = (
         f"mismatched collectives: {words.they(odd, 'waits', 'wait')} in {least.name}{words.at(odd[0])}, "
         f"while {words.they(rest, 'waits', 'wait')} in {other.name}{words.at(rest[0])}: "
-        f"{_also(found, least, other)}they use the groups in different orders"
+        f"{_also(found, least, other)}they use the groups in different orders, or not all of a group make its call"
     )
     evidence = tuple(line for each in found for line in words.recorded(each))
     return Verdict("mismatch", sentence, words.culprit(odd[0]), least.age, (*evidence, *_waits(case)))

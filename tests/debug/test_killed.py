@@ -356,7 +356,8 @@ def test_an_object_that_is_lost_is_told_by_its_owner_and_where_it_was_put(hub: R
         kept = client.call("crash", id="c1")
     end = "it was put at /w/job.py:16 in Loader.load" if name == PUT else "it is the result of a task that its owner"
     number = 100_000_002 if name == PUT else 1
-    head = f"the object 00668a65bda6 #{number} is lost with its owner, Loader pid 77: the process died: killed by ray.kill"
+    died = "the process died: killed by ray.kill"
+    head = f"the object 00668a65bda6 #{number} is lost with its owner, Loader pid 77: {died}"
     message = found["exception"]["message"]
     assert message.startswith(f"{head}, 2.0 s before; {end}"), message
     assert kept["exception"]["message"] == message and kept["chain"][0]["message"] == said["message"]

@@ -82,11 +82,10 @@ def test_the_thread_of_a_pool_that_is_in_it_is_named_with_who_waits_for_it() -> 
         f"in the loop `while changed` at {TRAIN}:21 in canonical in its thread pool_0, for whose end it waits at "
         f"{TRAIN}:50 in verify, whose variables come back" in found.sentence
     ), found.sentence
-    assert found.evidence[-1] == "as long as its variables come back, nothing in its function ends the loop `while changed`", (
-        "a signal's handler runs in the main thread"
-    )
+    ends = "as long as its variables come back, nothing in its function ends the loop `while changed`"
+    assert found.evidence[-1] == ends, "a signal's handler runs in the main thread"
     main = watched([rewrites(), driver()]).verdict.evidence[-1]
-    assert main == "as long as its variables come back, nothing in its function ends the loop `while changed`; a signal may"
+    assert main == f"{ends}; a signal may"
 
 
 def test_one_that_has_ended_is_not_watched_for_longer() -> None:

@@ -121,7 +121,7 @@ def _looked_at(
 def _may_come_to(test: ast.expr, frame: FrameType) -> bool:
     """Whether the call is not past it for good: at another branch it has another call's values."""
     _, tree = tree_of(frame.f_code.co_filename)
-    first, line = getattr(test, "lineno", None), frame.f_lineno  # of an opposite, which stands nowhere, nothing is known
+    first, line = getattr(test, "lineno", None), frame.f_lineno  # an opposite stands nowhere
     if tree is None or first is None or line <= (test.end_lineno or first):
         return True
     loops = (*nodes_of(tree, ast.For), *nodes_of(tree, ast.AsyncFor), *nodes_of(tree, ast.While))
