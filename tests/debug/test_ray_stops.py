@@ -153,7 +153,7 @@ def test_two_stops_of_a_threaded_actor_are_two(scene: Stage, look: Look) -> None
     assert scene.do("ray.get(one)") == 2
 
 
-@pytest.mark.skipif(find_spec("uvloop") is not None, reason="Ray takes uvloop where it is, which cannot run inside itself")
+@pytest.mark.skipif(find_spec("uvloop") is not None, reason="Ray takes uvloop, which cannot run in itself")
 def test_the_other_calls_of_an_async_actor_run(scene: Stage, look: Look) -> None:
     scene.do("a = Async.remote(); one, two = a.stop.remote(1), a.stop.remote(2)")
     stops = look.stops("async", "async")
