@@ -6,13 +6,16 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from devkit.debug import bundle
-from devkit.debug.inworker import boot, later
+from devkit.debug.inworker import agent, boot, later
 from devkit.debug.inworker.settings import Settings
 from tests.pace import stretched
 
@@ -79,3 +82,46 @@ def test_what_fails_before_is_kept(tmp_path: Path, code: str, said: str) -> None
 def test_an_exit_with_success_is_no_reason_to_load_it(tmp_path: Path) -> None:
     assert child("import os\nos._exit(0)", tmp_path).returncode == 0
     assert not list(tmp_path.glob("devkit-*/crashes-*/*.json"))
+
+
+class Starting:
+    """A debugger of this process that another thread is about to start, until it may go `on`."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.begun, self.on = threading.Event(), threading.Event()
+        self.told: list[str] = []
+        patch.setattr(agent, "current", lambda: SimpleNamespace(pause_here=lambda _: self.told.append("stop")))
+        for place, name in ((threading, "excepthook"), (os, "_exit")):
+            patch.setattr(place, name, lambda *_: self.told.append("nobody"))
+        patch.setattr(sys, "breakpointhook", sys.__breakpointhook__)
+        patch.setenv("PYTHONBREAKPOINT", "0")
+        patch.setattr(later, "SECONDS", 0.0)
+        later.Later(self._start)
+        assert self.begun.wait(stretched(30.0))
+
+    def _start(self) -> None:
+        self.begun.set()
+        assert self.on.wait(stretched(30.0))
+        threading.excepthook = lambda _: self.told.append("crash")
+        os._exit = lambda _: self.told.append("exit")  # type: ignore[assignment, return-value]
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda: sys.breakpointhook(), "stop"),
+        (lambda: threading.excepthook(SimpleNamespace()), "crash"),  # type: ignore[arg-type]
+        (lambda: os._exit(1), "exit"),
+    ],
+)
+def test_what_comes_while_it_is_being_started_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch, call: Any, told: str
+) -> None:
+    """A breakpoint of a child half a second old was Ray's, which does not work there."""
+    starting = Starting(monkeypatch)
+    caller = threading.Thread(target=call)
+    caller.start()
+    assert starting.told == []
+    starting.on.set()
+    caller.join(stretched(30.0))
+    assert starting.told == [told]

@@ -94,6 +94,8 @@ def test_queues_events_semaphores_futures_and_threads(run: Any) -> None:
 
     for each in (takes, gives, asks, results, joins, closes):
         run(each)
+    # Before it closes its pool, it waits for the pool's thread to have started.
+    eventually(lambda: seen(primitives.describe, "closes")["closes"], "the end of the pool", 20)
     ends = {name: seen(primitives.describe, name) for name in ("joins", "closes", "takes")}
     assert {name: (each["joins"], each["closes"]) for name, each in ends.items()} == {
         "joins": ("loader", False),

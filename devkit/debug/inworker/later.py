@@ -38,10 +38,13 @@ def is_enough(environ: Any) -> bool:
 
 
 class Later:
-    """Starts the debugger once: after a while, or at the first thing that is to be told."""
+    """Starts the debugger once: after a while, or at the first thing that is to be told.
+
+    What is to be told while it is being started by another thread waits for it: until then there is nobody to tell.
+    """
 
     def __init__(self, start: Callable[[], object]) -> None:
-        self._start, self._lock, self._started = start, _thread.allocate_lock(), False
+        self._start, self._lock, self._is_over = start, _thread.allocate_lock(), False
         self._pid = os.getpid()
         self._thread_hook, self._exit = threading.excepthook, os._exit
         threading.excepthook = self._in_thread
@@ -51,19 +54,21 @@ class Later:
         _thread.start_new_thread(self._after, (SECONDS,))
 
     def now(self) -> bool:
-        """Whether it was started by this call; not in a forked child, which goes on without."""
+        """Whether it was yet to be started when this was called; not in a forked child, which goes on without."""
+        if self._is_over or os.getpid() != self._pid:  # a fork may have copied the lock as it was held
+            return False
         with self._lock:
-            if self._started or os.getpid() != self._pid:
-                return False
-            self._started = True
-            if sys.breakpointhook == self._at_breakpoint:
-                sys.breakpointhook = sys.__breakpointhook__
-            try:
-                self._start()
-            except Exception as error:  # noqa: BLE001 - the child goes on without us; its output tells
-                with contextlib.suppress(Exception):
-                    sys.stderr.write(f"devkit: the debugger could not start: {type(error).__name__}: {error}\n")
-            return True
+            if not self._is_over:
+                self._begin()
+        return True
+
+    def _begin(self) -> None:
+        try:
+            self._start()
+        except Exception as error:  # noqa: BLE001 - the child goes on without us; its output tells
+            with contextlib.suppress(Exception):
+                sys.stderr.write(f"devkit: the debugger could not start: {type(error).__name__}: {error}\n")
+        self._is_over = True
 
     def _after(self, seconds: float) -> None:
         time.sleep(seconds)
