@@ -336,8 +336,7 @@ def new_objects(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def frozen(patch: pytest.MonkeyPatch) -> Iterator[None]:
     """What there is now the collector leaves alone, which is taken for what a program has that has frozen nothing."""
     gc.freeze()
-    before = gc.get_freeze_count()  # some of it goes meanwhile
-    patch.setattr(finding, "sees_all", lambda: gc.get_freeze_count() <= before)
+    patch.setattr(finding, "sees_all", lambda: True)  # to count what is frozen takes as long as there is of it
     try:
         yield
     finally:

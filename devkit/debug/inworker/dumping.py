@@ -29,7 +29,7 @@ ASK_SECONDS = 3.0  # for a dump, from the look at the process to its last line
 LOOK_SECONDS = 0.02
 STILL_LOOKS = 3  # looks at which the file has not grown: the dump is whole
 WAKES = 5  # who waits for Python's lock wakes up 200 times a second, and asks for it again
-WAKES_SECONDS = 0.5
+WAKES_SECONDS = 1.5  # on a machine that is busy it may get its core much later than it wakes
 MOST = 1 << 22  # bytes of a dump: a hundred threads of a hundred frames
 HOLDS = "a C call holds its Python lock (the GIL)"
 
