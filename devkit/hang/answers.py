@@ -280,15 +280,29 @@ def _line(document: Document) -> Line:
 
 
 def _asking(document: Document) -> Asking:
-    rows = document.get("asked") or ()
-    asked = (Asked(str(one["actor"]), str(one["method"]), int(one["line"]), str(one["answer"])) for one in rows)
-    return Asking(str(document["loop"]), _values(document["values"]), str(document.get("kept") or ""), tuple(asked))
+    asked = (
+        Asked(
+            str(one["actor"]),
+            str(one["method"]),
+            int(one["line"]),
+            str(one["answer"]),
+            str(one.get("test") or ""),
+            _values(one.get("values") or {}),
+        )
+        for one in document.get("asked") or ()
+    )
+    stale = tuple(map(str, document.get("stale") or ()))
+    kept = str(document.get("kept") or "")
+    return Asking(str(document["loop"]), _values(document["values"]), kept, tuple(asked), stale)
 
 
 def _growing(document: Document) -> dict[str, Growing]:
     file, rows = str(document.get("file") or ""), document.get("methods") or {}
     places = {name: tuple(frame({**each, "file": file}) for each in row["in"]) for name, row in rows.items()}
-    return {str(name): Growing(tuple(map(str, row["reads"])), places[name]) for name, row in rows.items()}
+    return {
+        str(name): Growing(tuple(map(str, row["reads"])), places[name], bool(row.get("takes")))
+        for name, row in rows.items()
+    }
 
 
 def _passed(document: Document | None, file: str) -> PassedOver | None:

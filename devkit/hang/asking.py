@@ -17,7 +17,7 @@ from devkit.hang import chains, words
 from devkit.hang.case import Case
 from devkit.hang.facts import ProcessFacts
 from devkit.hang.records import Verdict
-from devkit.hang.standing import Line, Values, quoted
+from devkit.hang.standing import Asked, Line, Values, quoted
 from devkit.hang.states import State
 
 MOST_TOLD = 2  # of those that wait
@@ -41,7 +41,8 @@ class Asker(NamedTuple):
 
     @property
     def said(self) -> str:
-        values = ", ".join(f"{name} = {value}" for name, value in self.values)
+        stale = self.line.asking.stale if self.line.asking is not None else ()
+        values = ", ".join(f"{name} = {value}" for name, value in self.values if name not in stale)
         under = f", under `if {self.line.under}`," if self.line.under else ""
         return quoted(self.loop) + (f" ({values})" if values else "") + under
 
@@ -95,20 +96,31 @@ def verdict(case: Case) -> Verdict | None:
 
 
 def asked_for(case: Case, line: Line) -> str:
-    """Behind "it asks": whom for what, what that gives, and what would have to change for another answer."""
+    """Behind "it asks": whom for what, what that gives, and what would have to change for another answer.
+
+    Of several whose answers may keep it, none is picked out.
+    """
     asked = line.asking.asked if line.asking is not None else ()
-    known = dict((*line.keeps, *(line.asking.values if line.asking is not None else ())))
-    each = next((one for one in asked if one.answer in known), asked[0] if asked else None)
-    holder = case.by_actor.get(each.actor) if each is not None else None
-    if each is None or holder is None:
+    whom = [(each, holder) for each in asked if (holder := case.by_actor.get(each.actor)) is not None]
+    if not whom or len(whom) < len(asked):
         return "Ray for results"
-    gives = f", and {each.answer}, what that gives, is {known[each.answer]}" if each.answer in known else ""
-    at = f"{short_path(line.at.file)}:{each.line}"
-    return f"{words.name(holder)} for {each.method} at {at}{gives}{_grows(case, holder, each.method)}"
+    told = [f"{words.name(each)} for {one.method} at {short_path(line.at.file)}:{one.line}" for one, each in whom]
+    if len(whom) > 1:
+        return words.listed(told)
+    [(each, holder)] = whom
+    return f"{told[0]}{_gives(line, each)}{_grows(case, holder, each.method)}"
+
+
+def _gives(line: Line, each: Asked) -> str:
+    known = dict((*line.keeps, *(line.asking.values if line.asking is not None else ())))
+    if each.answer in known:
+        return f", and {each.answer}, what that gives, is {known[each.answer]}"
+    given = ", ".join(f"{name} = {value}" for name, value in each.values)
+    return f", and `if {each.test}`{f' ({given})' if given else ''} has not held" if each.test else ""
 
 
 def _grows(case: Case, holder: State, method: str) -> str:
-    """What the method reads, where nobody calls any more what adds to that."""
+    """What the method reads, where nobody calls any more what changes that."""
     growing = holder.facts.growing.get(method)
     others = [each for each in case.states if each is not holder and not each.asks]
     if growing is None or holder.doing != "idle" or any(_moves(case, each) for each in others):
@@ -120,8 +132,9 @@ def _grows(case: Case, holder: State, method: str) -> str:
     file = short_path(growing.at[0].file)
     more = f" and {len(growing.at) - len(places)} more places" if len(growing.at) > len(places) else ""
     them = "it" if len(reads) == 1 else "them"
+    changes = "set, add to or take from" if growing.takes else "set or add to"
     return (
-        f"; {method} reads {words.listed(reads)}, and only {where}{more} would set or add to {them}, as far as {file} "
+        f"; {method} reads {words.listed(reads)}, and only {where}{more} would {changes} {them}, as far as {file} "
         "shows: no call of that is seen"
     )
 
@@ -165,8 +178,9 @@ def _asker(case: Case, state: State) -> Asker | None:
         return None
     if _waits_on(before, state.facts):
         return None
-    earlier = {(line.at.file, line.asking) for stack in before.standing for line in stack.lines[:1]}
-    still = (line for line in _asking(state) if (line.at.file, line.asking) in earlier)
+    then = (line for stack in before.standing for line in stack.lines[:1])
+    earlier = {(line.at.file, line.asking.loops_on) for line in then if line.asking is not None}
+    still = (line for line in _asking(state) if line.asking and (line.at.file, line.asking.loops_on) in earlier)
     line = next(still, None)
     if line is None or line.asking is None:
         return None

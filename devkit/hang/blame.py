@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from devkit.debug.naming import rank_list
-from devkit.hang import chains, ends, words
+from devkit.hang import branches, chains, ends, words
 from devkit.hang.calls import OWN_PART
 from devkit.hang.case import CLOCKS, Case
 from devkit.hang.facts import CrashFacts
@@ -224,27 +223,38 @@ def _made(state: State) -> str:
 
 
 def _crossed(case: Case, found: Sequence[Stuck]) -> Verdict:
-    """Each waits in a group for one that waits in another group: by their order, or one would never have come."""
-    least = min(found, key=lambda each: (len(each.waiting), -min(each.waiting)))
-    odd = [least.group.members[rank] for rank in least.waiting]
-    other = next(each for each in found if each is not least) if len(found) > 1 else least
-    rest = [other.group.members[rank] for rank in other.waiting]
-    sentence = (
-        f"mismatched collectives: {words.they(odd, 'waits', 'wait')} in {least.name}{words.at(odd[0])}, "
-        f"while {words.they(rest, 'waits', 'wait')} in {other.name}{words.at(rest[0])}: "
-        f"{_also(found, least, other)}they use the groups in different orders, or not all of a group make its call"
+    """Each waits in a group for one that waits in another group: by their order, or one would never have come.
+
+    Who is in the call that only some ranks come to is to blame, else the one that is alone; of equal ones nobody.
+    """
+    evidence = (*(line for each in found for line in words.recorded(each)), *_waits(case))
+    if (branch := branches.of(found)) is not None:
+        odd = [branch.stuck.group.members[rank] for rank in branch.stuck.waiting]
+        others = "; ".join(_waiting(each) for each in found if each is not branch.stuck)
+        text = (
+            f"mismatched collectives: {words.they(odd, 'waits', 'wait')} in {branch.stuck.name}{words.at(odd[0])}, "
+            f"{branch.said}; {others}"
+        )
+        return Verdict("mismatch", text, words.culprit(odd[0]), branch.stuck.age, evidence)
+    told = sorted(found, key=lambda each: (len(each.waiting), -min(each.waiting)))
+    alone = len(told) == 2 and len(told[0].waiting) < len(told[1].waiting)
+    told = told if alone else sorted(found, key=lambda each: min(each.waiting))
+    text = (
+        f"mismatched collectives: {', while '.join(map(_waiting, told[:2]))}{''.join(map(_also, told[2:]))}: "
+        "they use the groups in different orders, or not all of a group make its call"
     )
-    evidence = tuple(line for each in found for line in words.recorded(each))
-    return Verdict("mismatch", sentence, words.culprit(odd[0]), least.age, (*evidence, *_waits(case)))
+    blamed = words.culprit(told[0].group.members[told[0].waiting[0]]) if alone else None
+    return Verdict("mismatch", text, blamed, told[0].age, evidence)
 
 
-def _also(found: Sequence[Stuck], *told: Stuck) -> str:
-    """The other groups of a ring of more than two."""
-    others = [each for each in found if each not in told]
-    if not others:
-        return ""
-    ranks = sorted({rank for each in others for rank in each.waiting})
-    return f"rank{'s' * (len(ranks) > 1)} {rank_list(ranks)} in {', '.join(each.name for each in others)}; "
+def _waiting(found: Stuck) -> str:
+    states = [found.group.members[rank] for rank in found.waiting]
+    return f"{words.they(states, 'waits', 'wait')} in {found.name}{words.at(states[0])}"
+
+
+def _also(found: Stuck) -> str:
+    """Of a further group of a ring."""
+    return f", and {_waiting(found)}"
 
 
 def _together(case: Case, found: Stuck) -> Verdict:

@@ -16,7 +16,7 @@ from devkit.hang.calls import NO_ACTOR, OWN_PART, QUEUED, runs
 from devkit.hang.case import NOTHING, Case, Seen, case_of
 from devkit.hang.facts import Call, CallWait, Sample
 from devkit.hang.records import Verdict
-from devkit.hang.states import State
+from devkit.hang.states import State, inner_wait, polled
 
 NO_PLACE, NO_ARGUMENTS = "PENDING_NODE_ASSIGNMENT", "PENDING_ARGS_AVAIL"
 _QUEUES = {  # Ray's own queue is an actor with these methods
@@ -55,26 +55,40 @@ class End(NamedTuple):
 
 
 def judged(first: Sample, now: Sample, patience: float, seen: Seen = NOTHING) -> Case:
-    """The case of two samples, in which a process that sleeps in a loop beside the call that others wait for is where
+    """The case of two samples, in which a process that sleeps or waits beside the call that others wait for is where
     that call is.
     """
     case = case_of(first, now, patience, seen)
-    places = {end.holder.facts.id: place for end in _waits(case) if end.holder and (place := _of_call(end)) is not None}
+    called: dict[str, list[End]] = {}
+    for end in _waits(case):
+        if end.holder is not None and end.runs:
+            called.setdefault(end.holder.facts.id, []).append(end)
+    places = {each: place for each, found in called.items() if (place := _of_calls(found)) is not None}
     return replace(case, states=tuple(places.get(state.facts.id, state) for state in case.states))
 
 
-def _of_call(end: End) -> State | None:
-    """The state of the process that is to answer, if its call waits at another line than it sleeps at."""
-    state, call = end.holder, end.call
-    if state is None or call is None or not end.runs or state.doing != "sleep" or state.moved:
+def _of_calls(found: Sequence[End]) -> State | None:
+    """The state of a process that is to answer, if what others have called waits at another line than it is said to."""
+    state, names = found[0].holder, [end.call.name.rpartition(".")[2] for end in found if end.call is not None]
+    if state is None or state.moved or state.doing not in ("sleep", "wait"):
         return None
-    name = call.name.rpartition(".")[2]
+    inner = inner_wait(state)
+    if state.doing == "wait" and (inner is None or inner.call.rpartition(".")[2] in names):
+        return None
+    return next((place for name in names if (place := _of_call(state, name)) is not None), None)
+
+
+def _of_call(state: State, name: str) -> State | None:
     for wait in state.facts.waits:
         if wait.call.rpartition(".")[2] == name and not wait.side:
             return replace(state, doing="ray", place=wait.at, about="")
     for inner in state.facts.inner:
-        if inner.call.rpartition(".")[2] == name and inner.what != ASLEEP and inner.at != state.place:
-            return replace(state, doing="wait", place=inner.at, about=inner.what)
+        if inner.call.rpartition(".")[2] == name and inner.at != state.place:
+            if inner.what != ASLEEP:
+                return replace(state, doing="wait", place=inner.at, about=inner.what)
+            if state.doing == "wait":
+                there = replace(state, doing="sleep", place=inner.at)
+                return replace(there, about=polled(there))
     return None
 
 

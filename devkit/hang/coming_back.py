@@ -34,7 +34,7 @@ def verdict(case: Case, times: float) -> Verdict | None:
     waits = f"; {words.they(waiting, 'waits', 'wait')} for {words.name(state)}" if waiting else ""
     thread = words.thread_in(state, turn.at)
     text = (
-        f"no progress: {words.name(state)} is in the loop `{turn.loop}`{words.at_frame(turn.at)}{thread}, whose "
+        f"no progress: {words.name(state)} is in the loop `{turn.loop}`{words.at_frame(turn.at)}{thread}; the loop's "
         "variables come back to the same values again and again, "
         f"for at least {words.span(last - first)}: {_values(turn)}{waits}"
     )

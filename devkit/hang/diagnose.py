@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from devkit.debug import object_stores
 from devkit.debug.inworker.identity import DRIVER
@@ -27,6 +28,7 @@ from devkit.hang import (
     families,
     freezing,
     full_queues,
+    holders,
     holding,
     keeping,
     lines,
@@ -255,7 +257,8 @@ def _resources(case: Case) -> Verdict | None:
     evidence, asked = words.waits(case.states, chains.awaited(case)), chains.asked(case)
     rest = {state.facts.actor_id for state in case.states if state.doing == "idle" and not state.about}
     idle = {each for each in rest if each and not _is_called(case, each)}
-    return resources.verdict(case.first, case.now, evidence, case.decided(0.0), asked, idle)
+    waits = partial(holders.waits, case)
+    return resources.verdict(case.first, case.now, evidence, case.decided(0.0), asked, idle, waits)
 
 
 def _is_called(case: Case, actor: str) -> bool:

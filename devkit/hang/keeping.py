@@ -64,8 +64,7 @@ def _of_several(kept: Sequence[Values]) -> str:
     names = dict.fromkeys(name for values in kept for name, _ in values)
     known = [dict(values) for values in kept]
     found = ((name, list(dict.fromkeys(each[name] for each in known if name in each))) for name in names)
-    parts = ((name, values[:DIFFERENT], len(values) - DIFFERENT) for name, values in found)
-    return ", ".join(f"{name} = {' or '.join(shown)}{f' or {more} more' * (more > 0)}" for name, shown, more in parts)
+    return ", ".join(f"{name} = {lines.either(values, DIFFERENT)}" for name, values in found)
 
 
 def _attributes(states: Sequence[State]) -> str:

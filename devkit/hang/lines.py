@@ -249,6 +249,15 @@ def _values(known: Sequence[tuple[tuple[str, str], ...]]) -> str:
 
 def _of(name: str, known: Iterable[tuple[tuple[str, str], ...]]) -> str:
     found = list(dict.fromkeys(value for values in known for each, value in values if each == name))
-    more = f" or {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-    shown = found[:SHOWN]
-    return " or ".join(shown) + more
+    return either(found, SHOWN)
+
+
+def either(values: Sequence[str], most: int) -> str:
+    """
+    >>> either(["1", "2"], 3), either(["1", "2", "3", "4"], 3), either(["'a'", "'b'", "'c'", "'d'", "'e'"], 3)
+    ('1 or 2', '1, 2, 3 or 1 other value', "'a', 'b', 'c' or 2 other values")
+    """
+    others = len(values) - most
+    if others <= 0:
+        return " or ".join(values)
+    return f"{', '.join(values[:most])} or {others} other value{'s' * (others > 1)}"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from devkit.hang import circles
+from devkit.hang import circles, words
 from devkit.hang.facts import Holder, NodeFacts, Pending, Sample
+from devkit.hang.holders import Waits
 from devkit.hang.records import Culprit, Verdict
 
 SPREAD = ("STRICT_SPREAD", "3")
@@ -23,10 +24,12 @@ def verdict(
     decided: bool = True,
     asked: Collection[tuple[str, str]] = (),
     idle: Collection[str] = (),
+    waits: Callable[[Sequence[Holder]], Waits | None] = lambda _: None,
 ) -> Verdict | None:
     """The first thing that is pending in both samples; one that can never be had before one that may be.
 
-    `asked`: the name of a call, and who waits for it. `idle`: the ids of actors that have nothing to do.
+    `asked`: the name of a call, and who waits for it. `idle`: the ids of actors that have nothing to do. `waits`: what
+    the tasks among some holders wait for, as `holders.waits` has it.
     """
     earlier = {each.id for each in first.pending}
     both = [each for each in now.pending if each.id in earlier]
@@ -53,7 +56,7 @@ def verdict(
         text = f"deadlock over resources: {title(each)} waits: {wanted}; {circle.text}"
         lines = tuple(_holds(_lending(holder)) for holder in circle.holders[:HOLDERS_SHOWN])
         return Verdict("deadlock", text, circle.culprit, None, (*lines, *notes(now), *evidence), decided)
-    return _in_use(starved, now, evidence, decided, idle)
+    return _in_use(starved, now, evidence, decided, idle, waits)
 
 
 def _lending(holder: Holder) -> Holder:
@@ -64,9 +67,17 @@ def _lending(holder: Holder) -> Holder:
 
 
 def _in_use(
-    starved: Sequence[Pending], now: Sample, evidence: tuple[str, ...], decided: bool, idle: Collection[str]
+    starved: Sequence[Pending],
+    now: Sample,
+    evidence: tuple[str, ...],
+    decided: bool,
+    idle: Collection[str],
+    waits: Callable[[Sequence[Holder]], Waits | None],
 ) -> Verdict:
-    """What a holder itself has started comes first: others only stand in the same queue."""
+    """What a holder itself has started comes first: others only stand in the same queue.
+
+    Of tasks that wait, what they wait for is what is to be told, and that others wait behind them comes of it.
+    """
     tasks = {holder.task: holder for holder in now.holders if holder.task}
     each = next((each for each in starved if (own := tasks.get(each.parent)) and _wants(each, own)), starved[0])
     text = f"{title(each)} waits for resources that are in use: it requests {asks(each.bundles)}, and "
@@ -83,6 +94,12 @@ def _in_use(
         text += f"; {'; '.join(kinds[:HEADED])}{f'; {len(kinds) - HEADED} more kinds' if len(kinds) > HEADED else ''}"
     lines = (*kinds[:HOLDERS_SHOWN], *((LENT,) if own and own.resources.get("CPU") else ()))
     what = Culprit("", None, "", 0, "", 0, "")
+    waiting = waits(held) if not own else None
+    if waiting is not None and waiting.end is not None:
+        text = f"no progress: {waiting.said}; what these tasks hold, others wait for: {text}"
+        blamed = words.culprit(waiting.end)
+        return Verdict("stuck", text, blamed, None, (*lines, *notes(now), *evidence), decided)
+    text += f"; of these tasks, {waiting.said}" if waiting is not None else ""
     return Verdict("resource", text, what, None, (*lines, *notes(now), *evidence), decided)
 
 

@@ -39,19 +39,22 @@ class Ends:
 
 
 class Asked(NamedTuple):
-    """A call of an actor in such a loop."""
+    """A call of an actor in such a loop, whose answer keeps that going."""
 
     actor: str  # its id
     method: str
     line: int
     answer: str = ""  # the variable that its result is given to
+    test: str = ""  # the condition that asks for it, would end the loop, and has not held
+    values: Values = ()  # its arguments
 
 
 class Growing(NamedTuple):
-    """What a method of an actor reads, and where other methods add to that."""
+    """What a method of an actor reads, and where other methods change that."""
 
     reads: tuple[str, ...]  # attributes
     at: tuple[Frame, ...]
+    takes: bool = False  # some take from that
 
 
 class Asking(NamedTuple):
@@ -61,6 +64,12 @@ class Asking(NamedTuple):
     values: Values  # that it looks at
     kept: str = ""  # a digest of what its function and the object of that have
     asked: tuple[Asked, ...] = ()
+    stale: tuple[str, ...] = ()  # names of values that the round in which it is does not look at
+
+    @property
+    def loops_on(self) -> Asking:
+        """What is the same wherever in the loop it is."""
+        return self._replace(asked=(), stale=())
 
     @property
     def without_end(self) -> bool:

@@ -242,13 +242,13 @@ def _waiting(state: State, computes: bool, *, wants: bool) -> State:
         return replace(state, doing="io", about="for the disk")
     call = thread.call if thread is not None else ""
     if call in SLEEP_CALLS:
-        return replace(state, doing="sleep", about=_polled(state))
+        return replace(state, doing="sleep", about=polled(state))
     if call in IO_CALLS and thread is not None:
         return replace(state, doing="io", about=_io(call, thread.target))
     # Last, since another thread may keep such a group busy.
-    inner, polled = inner_wait(state), _polled(state)
-    if (inner is None and polled) or (inner is not None and inner.what == ASLEEP):
-        return replace(state, doing="sleep", about=polled)  # it was seen between two sleeps, or sleeps in a coroutine
+    inner, loop = inner_wait(state), polled(state)
+    if (inner is None and loop) or (inner is not None and inner.what == ASLEEP):
+        return replace(state, doing="sleep", about=loop)  # it was seen between two sleeps, or sleeps in a coroutine
     if (inner is None or _gathers_only(now, inner)) and _awaits_ray(state):
         return replace(state, doing="ray")
     in_c = IN_C if inner is None and now.fork is not None and not is_library(now.stack.stack[0].file) else ""
@@ -274,7 +274,8 @@ def inner_wait(state: State) -> InnerWait | None:
     return next((each for each in state.facts.inner if each.at == state.place), None)
 
 
-def _polled(state: State) -> str:
+def polled(state: State) -> str:
+    """The loop in which it sleeps, at the line at which it stands."""
     found = next((each for each in state.facts.polls if each.at == state.place), None)
     if found is None:
         return ""

@@ -405,6 +405,8 @@ def _does(state: State, awaited: str = "") -> str:
         does = "threads wait for each other" if len(state.circle) > 1 else "a thread waits for itself"
     elif state.doing == "wait" and state.about:
         does = f"waits for {state.about}"
+    elif state.doing == "wait" and state.asks:  # seen in between
+        does = "asks Ray again and again"
     elif state.doing == "ray" and awaited:
         does = f"waits {awaited},"
     else:

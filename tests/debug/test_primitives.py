@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import functools
 import multiprocessing
 import os
 import queue
 import sys
 import threading
 import time
+import types
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import datetime
 from multiprocessing.connection import Connection
@@ -330,6 +332,30 @@ def test_a_thread_that_waits_within_its_event_loop_blocks_it(run: Any) -> None:
     found = seen(primitives.describe, "loops")
     assert found["what"] == "room in a queue.Queue that is full (1 of 1)" and found["blocks"]
     full.get()
+
+
+def test_a_loop_without_a_frame_of_its_own_is_blocked_too(run: Any) -> None:
+    """Such as uvloop's, which calls back out of C."""
+    full: queue.Queue[int] = queue.Queue(1)
+
+    def done(number: int) -> None:
+        full.put(number)
+        full.put(number)
+
+    loop = types.SimpleNamespace(run_until_complete=functools.partial(done, 1))
+
+    def calls_back() -> None:
+        loop.run_until_complete()
+
+    def puts() -> None:
+        done(2)
+
+    run(calls_back)
+    assert seen(primitives.describe, "calls_back")["blocks"]
+    run(puts)
+    assert not seen(primitives.describe, "puts")["blocks"]
+    for _ in range(4):
+        full.get()
 
 
 @pytest.mark.parametrize("holds", [False, True])

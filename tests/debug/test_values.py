@@ -488,20 +488,19 @@ def test_threads_and_children_say_whether_they_have_ended() -> None:
     thread.join()
     assert summarise(thread) == "<Thread loader, ended>"
     with subprocess.Popen([sys.executable, "-c", "input(); raise SystemExit(3)"], stdin=subprocess.PIPE) as child:
-        assert summarise(child) == "<Popen, running>" and child.stdin is not None
+        assert summarise(child) == f"<Popen pid {child.pid}, running>" and child.stdin is not None
         child.stdin.write(b"\n")
         child.stdin.close()
         eventually(lambda: "running" not in summarise(child), "its end", 20)
-        assert (
-            summarise(child) == "<Popen, ended with exit code 3>" and child.returncode is None
-        )  # it was not waited for
+        assert summarise(child) == f"<Popen pid {child.pid}, ended with exit code 3>"
+        assert child.returncode is None, "it was not waited for"
         assert child.wait() == 3
-    grader = multiprocessing.get_context("spawn").Process(target=os.getpid)
-    assert summarise(grader) == "<SpawnProcess, not started>"
+    grader = multiprocessing.get_context("spawn").Process(target=os.getpid, name="env-train")
+    assert summarise(grader) == "<SpawnProcess env-train, not started>"
     grader.start()
     grader.kill()
     eventually(lambda: "running" not in summarise(grader), "its end", 20)
-    assert summarise(grader) == "<SpawnProcess, ended by SIGKILL>"
+    assert summarise(grader) == f"<SpawnProcess env-train pid {grader.pid}, ended by SIGKILL>"
     grader.join()
 
 

@@ -184,10 +184,7 @@ def polls(turns: int) -> list[Document]:
     """A driver that asks a buffer for a sample, which has too little for one; only another method adds to that."""
     found = asker(turns)
     [stack] = found["facts"]["statements"]
-    asked = [
-        {"actor": "ac", "method": "size", "line": 30, "answer": ""},
-        {"actor": "ac", "method": "sample", "line": 28, "answer": "groups"},
-    ]
+    asked = [{"actor": "ac", "method": "sample", "line": 28, "answer": "groups"}]
     loop = {"loop": "while (groups := ray.get(buffer.sample.remote(4))) is None", "values": {"groups": "None"}}
     stack["lines"][0]["asking"] = {**loop, "kept": "5f", "asked": asked}
     adds = {"line": 12, "function": "Buffer.add"}
@@ -204,9 +201,52 @@ def test_it_says_whom_it_asks_for_what_and_what_would_have_to_change_for_another
         f"groups (list of 2), and only Buffer.add ({TRAIN}:12) would set or add to it, as far as {TRAIN} shows: no "
         "call of that is seen, and no other process is seen at work"
     ), found.sentence
+    taken = polls(900)
+    taken[1]["facts"]["growing"]["methods"]["sample"]["takes"] = True
+    assert "would set, add to or take from it" in verdict(polls(10), taken, seconds=12.0).sentence
     works = [process(facts(1, 40, cpu=cpu, state="R"), 1, "Filler") for cpu in (1.0, 9.0)]
     busy = verdict([*polls(10), works[0]], [*polls(900), works[1]], seconds=12.0)
     assert not busy.hang and "no call of that" not in busy.sentence, busy.sentence
+
+
+def with_asked(turns: int, asked: list[Document], **changes: Any) -> list[Document]:
+    found = polls(turns)
+    found[0]["facts"]["statements"][0]["lines"][0]["asking"] |= {"asked": asked, **changes}
+    return found
+
+
+CLAIM = {"actor": "ac", "method": "sample", "line": 75, "answer": "", "test": "ray.get(claimed.remote(ahead))"}
+
+
+def test_the_condition_that_has_not_held_is_told_with_the_arguments_of_the_call() -> None:
+    asked = [{**CLAIM, "values": {"ahead": "5"}}]
+    found = verdict(with_asked(10, asked), with_asked(900, asked), seconds=12.0)
+    assert (
+        f"; it asks Buffer pid 1900 for sample at {TRAIN}:75, and `if ray.get(claimed.remote(ahead))` (ahead = 5) has "
+        "not held; sample reads groups (list of 2), and only" in found.sentence
+    ), found.sentence
+
+
+def test_of_several_whose_answers_may_keep_it_none_is_picked_out() -> None:
+    asked = [{**CLAIM, "method": "size", "line": 30, "test": ""}, {**CLAIM, "test": "", "answer": "groups"}]
+    found = verdict(with_asked(10, asked), with_asked(900, asked), seconds=12.0)
+    each = f"Buffer pid 1900 for size at {TRAIN}:30 and Buffer pid 1900 for sample at {TRAIN}:75"
+    assert f"; it asks {each}, and no other" in found.sentence, found.sentence
+    nobody = verdict(with_asked(10, []), with_asked(900, []), seconds=12.0)
+    assert "; it asks Ray for results, and" in nobody.sentence, nobody.sentence
+
+
+def test_values_that_this_round_does_not_look_at_are_not_shown_and_are_no_change() -> None:
+    first, last = with_asked(10, [], stale=["groups"]), with_asked(900, [])
+    found = verdict(last[:1] + first[1:], with_asked(1800, [], stale=["groups"]), seconds=12.0)
+    assert found.hang and "is None` at" in found.sentence and "(groups = None)" not in found.sentence, found.sentence
+
+
+def test_who_is_seen_between_two_questions_waits_for_no_condition() -> None:
+    first, last = polls(10), polls(900)
+    last[0]["facts"]["threads"][0]["wait"] = {"call": "futex"}
+    found = verdict(first, last, seconds=12.0)
+    assert any(line.startswith("driver: asks Ray again and again at") for line in found.evidence), found.evidence
 
 
 def test_a_driver_that_asks_once_in_a_while_is_not_said_to_have_nothing_to_do() -> None:

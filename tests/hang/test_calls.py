@@ -427,7 +427,10 @@ def test_tasks_that_have_started_others_and_rest_are_no_deadlock() -> None:
     asked = [Pending("task", "tool", f"p{at}", ({"CPU": 1.0},)) for at in range(2)]
     found = told([awaiting("a"), awaiting("b")], {}, {}, pending=asked, nodes=nodes, holders=holders)
     assert found.kind == "resource" and "deadlock" not in found.sentence, found
-    assert found.sentence.endswith("; 2 tasks episode of job 01000000 hold 1 CPU each"), found.sentence
+    assert found.sentence.endswith(
+        "; 2 tasks episode of job 01000000 hold 1 CPU each; of these tasks, worker pid 3097 waits for asyncio.gather "
+        f"at {TRAIN}:43 in Agent.step (1 more at the same line)"
+    ), found.sentence
 
 
 def test_what_a_holder_has_started_is_named_before_others_of_its_queue() -> None:
@@ -854,3 +857,31 @@ def test_how_many_of_several_results_are_there() -> None:
 def test_somebody_who_sleeps_may_call_what_ends_a_service() -> None:
     sleeper = process(facts(5, 70, call_in="clock_nanosleep"), 5, "Timer")
     assert "no process of the job is at work" not in joins(sleeper).sentence
+
+
+FLUSH = task_id("flush", "b")
+
+
+def twice(call: str, name: str = "asyncio.Event that is not set") -> Document:
+    """An actor two of whose methods wait, and which is said to be in the one that nobody waits for."""
+    rows = [("Node.run", 60, "a threading.Condition to be notified"), (call, 26, name)]
+    inner = [
+        {"thread": f"t{line}", "call": each, "count": 1, "free": False, "what": what}
+        | {"at": {"file": TRAIN, "line": line, "function": each}}
+        for each, line, what in rows
+    ]
+    made = actor("b", concurrency=2)
+    made["facts"] |= facts(None, 60, "Node.run", primitives=inner) | {"concurrency": 2, "actor_id": actor_id("b")}
+    return made
+
+
+def test_of_two_waits_of_an_actor_that_of_the_call_is_told_for_which_others_wait() -> None:
+    waiter = actor("w", wait(FLUSH, line=70, call="join"), role="worker")
+    table = calls((FLUSH, "Node.flush", RUNNING, "b"))
+    found = told([waiter, twice("Node.flush")], table, {})
+    assert f"Node pid 3098 waits for asyncio.Event that is not set at {TRAIN}:26 in Node.flush" in found.sentence
+    assert found.culprit is not None and found.culprit.line == 26
+    asleep = told([waiter, twice("Node.flush", "asyncio.sleep to end")], table, {})
+    assert f"Node pid 3098 sleeps at {TRAIN}:26 in Node.flush" in asleep.sentence, asleep.sentence
+    other = told([waiter, twice("Node.check")], table, {})
+    assert f"at {TRAIN}:60 in Node.run" in other.sentence, other.sentence

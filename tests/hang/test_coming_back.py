@@ -45,8 +45,8 @@ def test_a_loop_that_comes_back_to_the_same_values_for_long_enough_is_a_livelock
     assert found.verdict.kind == "livelock" and found.verdict.decided and found.verdict.hang
     assert found.last.time - found.first.time >= 20.0
     assert found.verdict.sentence == (
-        f"no progress: Verifier rank 0 is in the loop `while changed` at {TRAIN}:21 in canonical, whose variables come "
-        "back to the same values again and again, for at least 22 s: expr = '0.5' or '.5', changed = False or True"
+        f"no progress: Verifier rank 0 is in the loop `while changed` at {TRAIN}:21 in canonical; the loop's variables "
+        "come back to the same values again and again, for at least 22 s: expr = '0.5' or '.5', changed = False or True"
     ), found.verdict.sentence
     late = watched([rewrites(""), driver()], [rewrites(), driver()])
     assert late.verdict.kind == "livelock", "it began meanwhile"
@@ -80,7 +80,7 @@ def test_the_thread_of_a_pool_that_is_in_it_is_named_with_who_waits_for_it() -> 
     found = watched([in_a_pool(), driver()]).verdict
     assert found.kind == "livelock" and (
         f"in the loop `while changed` at {TRAIN}:21 in canonical in its thread pool_0, for whose end it waits at "
-        f"{TRAIN}:50 in verify, whose variables come back" in found.sentence
+        f"{TRAIN}:50 in verify; the loop's variables come back" in found.sentence
     ), found.sentence
     ends = "as long as its variables come back, nothing in its function ends the loop `while changed`"
     assert found.evidence[-1] == ends, "a signal's handler runs in the main thread"

@@ -36,7 +36,7 @@ def test_a_line_stands_under_its_wait_and_callers_that_show_a_value_under_it() -
 def test_equal_lines_are_one_and_different_values_are_told() -> None:
     several = [waits(rank, line(20, "recv(tag)", tag=str(9 + rank), size="8")) for rank in range(5)]
     found = verdict([*several, driver()], seconds=20.0)
-    assert found.evidence.count("    recv(tag)  # tag = 9 or 10 or 11 or 2 more, size = 8") == 1, found.evidence
+    assert found.evidence.count("    recv(tag)  # tag = 9, 10, 11 or 2 other values, size = 8") == 1, found.evidence
 
 
 def test_what_it_is_in_the_handler_of_is_told_in_the_sentence_and_below() -> None:
@@ -193,7 +193,7 @@ def test_values_of_some_of_many_calls_are_not_given_as_those_of_all() -> None:
     keeps = {"size": "4"}
     known = facts(0, 20, statements=said, primitives=[{**wait, "count": 1000}], keeps=keeps)
     found = verdict([process(known, 0), driver()], seconds=20.0)
-    first = found.evidence.index("    await ready.wait(n)  # n = 0 or 1 or 2 or 2 more")
+    first = found.evidence.index("    await ready.wait(n)  # n = 0, 1, 2 or 2 other values")
     assert found.evidence[first + 1] == "    these values are of 5 of 1000 that wait there"
     assert f"    at {TRAIN}:20 in step, of 5 of 1000 that wait there: rows = []" in found.evidence
     all_of_them = facts(0, 20, statements=said, primitives=[{**wait, "count": 5}], keeps=keeps)

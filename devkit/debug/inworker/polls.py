@@ -15,7 +15,7 @@ from itertools import islice
 from types import FrameType
 from typing import Any
 
-from . import asked_of, keeps, passed_over, proxies, read_by, watched_files
+from . import asked_of, keeps, passed_over, proxies, read_by, this_round, watched_files
 from .expressions import holds, look, nodes_of, short, tree_of, values
 from .expressions import known as is_known
 from .insides import attributes
@@ -102,7 +102,9 @@ def _told(loop: _Loop | None, frame: FrameType) -> Document | None:
     if not text:
         return None
     over = isinstance(loop, ast.While) and holds(loop.test, frame) is False
-    told: Document = {"loop": short(text, TEXT), "values": _values(looked_at, frame)}
+    gone = this_round.stale(loop, frame.f_lineno or 0) if loop is not None else frozenset()
+    known = {name: value for name, value in _values(looked_at, frame).items() if _root(name) not in gone}
+    told: Document = {"loop": short(text, TEXT), "values": known}
     if loop is not None and (passed := passed_over.of(loop, looked_at)) is not None:
         told["passes_over"] = passed
     return {**told, "whole": digest(looked_at, frame), **({"over": True} if over else {})}
@@ -141,11 +143,11 @@ def _is_result(added: ast.expr) -> bool:
 
 
 def asking(frame: FrameType) -> Document | None:
-    """{"loop", "values", "kept", "asked"} of the innermost `while` around a frame's line in which it asks Ray.
+    """{"loop", "values", "kept", "asked", "stale"} of the innermost `while` around a frame's line in which it asks Ray.
 
     That is, waits for results. Of a loop that nothing ends, `values` are those of its `if`s. "kept" is a digest of what
-    its function and the object of that have, and "asked" is as `asked_of.calls` has it. None of a loop that the clock
-    ends.
+    its function and the object of that have, "asked" is as `asked_of.calls` has it, and "stale" are those of `values`
+    that this round does not look at: they are of an earlier one. None of a loop that the clock ends.
     """
     _, tree = tree_of(frame.f_code.co_filename)
     first, line = frame.f_code.co_firstlineno, frame.f_lineno or 0
@@ -158,7 +160,22 @@ def asking(frame: FrameType) -> Document | None:
     if any(_asks_clock(node) for each in looked_at for node in ast.walk(each)):
         return None
     told = {"loop": short(text, TEXT), "values": dict(values(looked_at, frame, MOST)), "kept": _digest(loop, frame)}
-    return {**told, **({"asked": asked} if (asked := asked_of.calls(loop, frame)) else {})}
+    passed = this_round.stale(loop, line)
+    gone = [name for name in told["values"] if _root(name) in passed]
+    return {
+        **told,
+        **({"asked": asked} if (asked := asked_of.calls(loop, frame)) else {}),
+        **({"stale": gone} if gone else {}),
+    }
+
+
+def _root(name: str) -> str:
+    """
+    >>> _root("status['done']"), _root("self.done")
+    ('status', 'self')
+    """
+    found = re.match(r"\w+", name)
+    return found[0] if found else ""
 
 
 def _asks_ray(node: ast.AST) -> bool:

@@ -8,7 +8,9 @@ missing. Nothing of the program's is run. Who holds an asyncio lock is found in 
 from __future__ import annotations
 
 import gc
+import linecache
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
@@ -27,6 +29,7 @@ DEPTH = 100
 NAME = 60  # characters of a thread's name
 UNHEARD = "completed by another thread without loop.call_soon_threadsafe, so its event loop was not woken"
 
+_RUNS = re.compile(r"\brun_(until_complete|forever)\(")
 _FEEDER = "QueueFeederThread"  # Python's own name of a multiprocessing queue's thread
 
 _AWAITED, _FRAMES = ("cr_await", "gi_yieldfrom", "ag_await"), ("cr_frame", "gi_frame", "ag_frame")
@@ -130,7 +133,7 @@ def _wait(work: Work) -> Wait | None:
                     what = f"the lock of {_kind(awaited)}, which has notified it"
             except (AttributeError, TypeError):  # another Python's, or an object of the program's that looks like it
                 return None
-            blocks = not work.coroutines and any(map(_runs_a_loop, work.frames))
+            blocks = not work.coroutines and _is_in_a_loop(work.frames)
             found = Wait(work.name, awaited, what, work.frames[own], outer.f_code.co_qualname, blocks, side)
             return _of_thread(found, work.frames[:own]) if what else None
     inner = work.frames[own - 1]
@@ -147,6 +150,19 @@ def _of_thread(wait: Wait, inner: list[FrameType]) -> Wait:
     name = os.path.join("concurrent", "futures", "_base.py")
     closes = any(each.f_code.co_name == "__exit__" and each.f_code.co_filename.endswith(name) for each in inner)
     return wait._replace(joins=wait.awaited.name[:NAME], closes=closes)
+
+
+def _is_in_a_loop(frames: list[FrameType]) -> bool:
+    """Whether a thread is in a callback or a coroutine of the event loop that it runs.
+
+    That of uvloop has no frame of its own; who has called it has one.
+    """
+    return any(map(_runs_a_loop, frames)) or any(map(_has_called_a_loop, frames[1:]))
+
+
+def _has_called_a_loop(frame: FrameType) -> bool:
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno or 0)
+    return bool(_RUNS.search(line))
 
 
 def _runs_a_loop(frame: FrameType) -> bool:

@@ -98,12 +98,17 @@ def _thread(value: Any) -> str:
 
 def _child(value: Any) -> str:
     """Of `multiprocessing`."""
-    popen = _own(value, "_popen")
-    return ", not started" if popen is None else _ended(getattr(popen, "pid", 0), getattr(popen, "returncode", None))
+    popen, name = _own(value, "_popen"), _own(value, "_name")
+    named = f" {name}" if type(name) is str else ""
+    if popen is None:
+        return f"{named}, not started"
+    pid = getattr(popen, "pid", 0)
+    return f"{named} pid {pid}{_ended(pid, getattr(popen, 'returncode', None))}"
 
 
 def _popen(value: Any) -> str:
-    return _ended(_own(value, "pid") or 0, _own(value, "returncode"))
+    pid = _own(value, "pid")
+    return f"{f' pid {pid}' if type(pid) is int else ''}{_ended(pid or 0, _own(value, 'returncode'))}"
 
 
 def _ended(pid: int, code: int | None) -> str:

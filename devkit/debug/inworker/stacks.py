@@ -39,6 +39,7 @@ STATEMENTS, VARIABLES = 3, 8  # lines of a thread, and variables of each, where 
 TASKS = 100  # asyncio tasks that are listed
 PTRACE_HINT = "py-spy lacks permission for this process (it needs SYS_PTRACE)"
 _PR_SET_PTRACER = 0x59616D61
+_QUOTED = re.compile(r"""\"([^"'\\]*)\"""")  # as Python has it: in other quotes
 _OBJECT = re.compile(r"<([\w.]+)(?: object)? at 0x[0-9a-fA-F]+>")
 
 Thread = dict[str, Any]  # a `documents.ThreadStack`
@@ -326,10 +327,12 @@ def _as_said(text: Any) -> str:
 
     >>> _as_said("[1, <Pipe at 0x7f00>]"), _as_said("[<Pipe at 0x7f00>]"), _as_said("?"), _as_said(None)
     ('[1, <Pipe>]', '', '', '')
+    >>> _as_said('"train"'), _as_said('{"id": 47}')
+    ("'train'", "{'id': 47}")
     """
     said = "" if text in (None, "?") else str(text)
     is_all = bool(_OBJECT.search(said)) and not _OBJECT.sub("", said).strip("[](), ")
-    return "" if is_all else _OBJECT.sub(r"<\1>", said)
+    return "" if is_all else _QUOTED.sub(r"'\1'", _OBJECT.sub(r"<\1>", said))
 
 
 def program_part(name: str, frames: list[dict[str, Any]]) -> Thread | None:
