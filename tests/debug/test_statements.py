@@ -725,7 +725,7 @@ def test_values_of_a_thread_that_runs_are_of_one_moment() -> None:
         for _ in range(60):
             found = statements.describe(*locks.innermost("devkit"))
             lines = next((each["lines"] for each in found if each["thread"] == "runs"), [])
-            if len(lines) > 1 and lines[0]["locals"] and lines[1]["loop"]:
+            if len(lines) > 1 and lines[0].get("locals") and lines[1]["loop"]:
                 pairs.append((lines[0]["locals"] | lines[0]["values"], lines[1]["loop"]["values"]))
     finally:
         stop.set()
