@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from devkit.debug.crash_table import clip, followers_of, place_of, said, where
 from devkit.debug.inworker.doing import EVERY_SECONDS
 from devkit.debug.inworker.identity import DRIVER
 from devkit.debug.inworker.records import DIED, CrashRecord
-from devkit.debug.kept_values import value_text
+from devkit.debug.kept_values import is_collection, value_text
 from devkit.debug.naming import Who, ago, count, is_library, label, short_path, short_places, size
 from devkit.debug.protocols import Document
 from devkit.debug.stack_groups import WRAPPERS
@@ -27,7 +28,9 @@ BESIDE = "and beside it"  # of two in one group
 EARLIER = 3  # crashes before one
 TOGETHER = 2.0  # seconds: clocks of nodes differ
 VALUE_LINES, VALUE_CHARACTERS = 3, 1000  # of one variable, on a terminal and elsewhere
+ONCE = 100  # characters of a value; a longer text is shown once
 ALIKE = 3  # calls in a row from one line that are all shown
+_BY_A_SIGNAL = re.compile(r"\bby SIG[A-Z]+, (?:which|as) ")  # of which it is known where it came from
 CALLER_LINES = 1  # of source around a call; around what raised it is all that the snapshot has
 
 
@@ -145,11 +148,13 @@ def _last_known(document: Mapping[str, Any]) -> Iterator[str]:
         own = [frame["function"] for frame in document.get("frames") or () if not is_library(frame["file"])]
         outermost = own[-1] if own else document.get("function")  # that is what Ray called, unless it is decorated
         at = str(document.get("called") or outermost or "").rpartition(".")[2]
-        known = (
-            f"in {at}; its arguments, if it had any," if own else f"its last known call: {at}; whether that had begun"
-        )
-        yield f"{known} {'are' if own else 'is'} not known here"
-    if memory:
+        if own:
+            yield f"in {at}; its arguments, if it had any, are not known here"
+        else:
+            timed = bool(at) and document.get("timed") == at
+            more = f"that timer was set in a call of {at}" if timed else "whether that had begun is not known here"
+            yield f"its last known call: {at}; {more}"
+    if memory and not _BY_A_SIGNAL.search(str(document["exception"]["message"])):
         used = f"{size(memory['used'])} of {size(memory['total'])}"
         yield f"memory when last reported: {size(memory['own'])} of its own; in use on its node: {used}"
 
@@ -230,6 +235,7 @@ class _View:
 
     def __init__(self, width: int | None, everything: bool, cwd: str | None, end: str) -> None:
         self._width, self.everything, self.cwd, self.end = width, everything, cwd, end
+        self._long: dict[str, str] = {}  # texts of values that are shown, and where
 
     def chain(self, document: Document) -> Iterator[Text]:
         """From the first cause to what was raised at last."""
@@ -294,7 +300,7 @@ class _View:
                 mark = "->" if here else "  "
                 yield Text(clip(f"  {mark} {number:>4}  {line}", self._width), style="bold" if here else "dim")
         for name, value in {**(frame.get("locals") or {}), **(frame.get("globals") or {})}.items():
-            yield self._variable(name, value)
+            yield self._variable(name, value if self.everything else _looked_at_first(name, value, frame))
 
     def _place(self, frame: Document, *, dim: bool, more: str = "") -> Text:
         from rich.text import Text
@@ -311,6 +317,10 @@ class _View:
 
         head = f"       {name} = "
         said = value_text(value)
+        if len(said) > ONCE and not self.everything:
+            if said in self._long:
+                return Text.assemble((head, GOOD), f"(reads as {self._long[said]} above)")
+            self._keep(name, said, value)
         if self._width is not None:
             room = max(20, self._width - len(head))
             most = None if self.everything else VALUE_LINES
@@ -318,6 +328,26 @@ class _View:
         elif not self.everything and len(said) > VALUE_CHARACTERS:
             said = f"{said[:VALUE_CHARACTERS]} …"
         return Text.assemble((head, GOOD), said)
+
+    def _keep(self, name: str, said: str, value: Any) -> None:
+        """Of a list its items, too: one of them is often a variable of the loop over it."""
+        items = value if isinstance(value, list) else value["items"] if is_collection(value) else ()
+        texts = [(said, name), *((value_text(each), f"{name}[{at}]") for at, each in enumerate(items))]
+        for text, shown_as in texts:
+            if len(text) > ONCE:
+                self._long.setdefault(text, shown_as)
+
+
+def _looked_at_first(name: str, value: Any, frame: Document) -> Any:
+    """An object with the attributes first that the frame's lines name, from the one it is at: a long one is cut off."""
+    source = frame.get("source")
+    if not source or not isinstance(value, dict) or set(value) != {"type", "attributes"}:
+        return value
+    own, at = value["attributes"], frame["line"] - source["first"]
+    lines = sorted(enumerate(source["lines"]), key=lambda one: (one[0] > at, abs(one[0] - at)))
+    named = re.compile(rf"(?<![\w.]){re.escape(name)}\.(\w+)")
+    first = [each for _, line in lines for each in named.findall(line) if each in own] if isinstance(own, dict) else []
+    return {**value, "attributes": {**{each: own[each] for each in first}, **own}} if first else value
 
 
 def _led_to(relation: str, following: str) -> str:

@@ -20,7 +20,7 @@ TOGETHER = 1.0  # seconds
 def crash_table(
     crashes: Sequence[CrashRecord], now: float, *, width: int | None, cwd: str | None = None, over: bool = False
 ) -> Text:
-    """Two lines for each cause, the newest first, one for each crash that followed from it. Equal causes are one.
+    """Two or three lines for each cause, the newest first, one for each crash that followed. Equal causes are one.
 
     In a pipe lines are as long as they are. `over`: they are of a run that has ended.
     """
@@ -90,8 +90,10 @@ def _block(
 
     root, newest = _shown(group), group[0]
     head = f"{root.id}  {label(Who(root.role, root.rank, root.id))}  "
-    lines = [Text.assemble((root.id, NAME), head[len(root.id) :], (clip(said(root, cwd), width, len(head)), "red"))]
     indent = " " * (len(root.id) + 2)
+    first, *rest = _on_two_lines(said(root, cwd), width, len(head), len(indent))
+    lines = [Text.assemble((root.id, NAME), head[len(root.id) :], (first, "red"))]
+    lines += [Text(indent + each, style="red") for each in rest]
     facts = [
         *_places(root, cwd),
         _times(group),
@@ -105,6 +107,22 @@ def _block(
     if len(followers) > FOLLOWERS_SHOWN:
         lines.append(Text(f"{indent}then {count(len(followers) - FOLLOWERS_SHOWN, 'more crash')}", style="dim"))
     return Text("\n").join(lines)
+
+
+def _on_two_lines(text: str, width: int | None, used: int, indent: int) -> list[str]:
+    """What a sentence leads to stands at its end: what does not fit beside the `used` columns goes on below, once.
+
+    >>> _on_two_lines("lost with its owner, which was killed at a.py:3", 34, 10, 4)
+    ['lost with its owner,', 'which was killed at a.py:3']
+    >>> _on_two_lines("lost with its owner", 40, 10, 4), _on_two_lines("a " * 20, 20, 10, 4)
+    (['lost with its owner'], ['a a a a a', 'a a a a a a a a…'])
+    """
+    room = max(8, (width or 0) - used)
+    if width is None or len(text) <= room:
+        return [text]
+    at = text.rfind(" ", 1, room + 1)
+    first, rest = (text[:at], text[at:]) if at > 0 else (text[:room], text[room:])
+    return [first, clip(rest.strip(), width, indent)]
 
 
 SAID = 300  # characters

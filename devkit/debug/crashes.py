@@ -59,8 +59,14 @@ def _run_kept(ended: kept.EndedRun, show: str | None, *, everything: bool, json:
         if not (json or ended.crashes):
             _tell_others(ended)
         return code
-    if not (show or ended.crashes) and (there := _in_short(ended)):
-        raise UsageError("there is no crash to show", hint=f"the run left {there}: devkit crashes lists them")
+    if not (show or ended.crashes):
+        there = _in_short(ended)
+        notes = f"the run left {there}: devkit crashes lists them" if there else ""
+        if json or ended.code:
+            raise UsageError("there is no crash to show", hint=notes or "its own output may say more")
+        well = f"nothing crashed: {notes or 'the run ended with exit code 0, and no warning of it is kept'}"
+        console.result().print(well, soft_wrap=True, markup=False, highlight=False)
+        return 0
     if not show or in_it:
         return run_show(kept.KeptHub([ended]), show, everything=everything, json=json)
     return _show_kept(show, everything=everything, json=json)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from devkit.debug.inworker.arrays import facts_text
 
 ARRAYS = ("tensor", "array")
 COUNTED = 6  # items of a list: nobody counts more
+REST = "..."
+_REST = re.compile(r"\.\.\. \d+ more")
 NOTED = frozenset({"type", "cut", "problem"})
 
 
@@ -24,6 +27,8 @@ def value_text(value: Any) -> str:
     ("('a',)", '<Lock unlocked>')
     >>> value_text([0.0] * 16)
     '[0.0] * 16'
+    >>> value_text(["a", "... 14 more"]), value_text({"a": 1, "...": "3 more"}), value_text(["... 14 more"])
+    ("['a', ... 14 more]", "{'a': 1, ... 3 more}", "['... 14 more']")
     """
     if isinstance(value, list):
         return _listed(value)
@@ -34,8 +39,8 @@ def value_text(value: Any) -> str:
     if set(value) == {"type", "attributes"} and isinstance(value["attributes"], dict):
         pairs = value["attributes"].items()
         if value["type"] == "dict":  # with keys that are no texts
-            return "{" + ", ".join(f"{name}: {value_text(each)}" for name, each in pairs) + "}"
-        inside = ", ".join(f"{name}={value_text(each)}" for name, each in pairs)
+            return "{" + ", ".join(_pair(f"{name}: ", each) for name, each in pairs) + "}"
+        inside = ", ".join(_pair(f"{name}=", each) for name, each in pairs)
         return f"{value['type']}({inside})"
     if set(value) == {"type", "text"}:
         return str(value["text"])
@@ -44,7 +49,20 @@ def value_text(value: Any) -> str:
     if "type" in value and len(value) == 2 and NOTED.issuperset(value):
         why = value.get("cut") or value.get("problem")
         return f"<{value['type'] or 'a value'}, left out: {why}>"
-    return "{" + ", ".join(f"{name!r}: {value_text(each)}" for name, each in value.items()) + "}"
+    return "{" + ", ".join(_pair(f"{name!r}: ", each) for name, each in value.items()) + "}"
+
+
+def _pair(name: str, value: Any) -> str:
+    """What a longer dictionary or object ends with is no pair of it."""
+    is_rest = name.strip("'=: ") == REST and isinstance(value, str) and _REST.fullmatch(f"{REST} {value}")
+    return f"{REST} {value}" if is_rest else f"{name}{value_text(value)}"
+
+
+def _items(items: list[Any]) -> str:
+    """What a longer list ends with is no item of it."""
+    last = items[-1] if len(items) > 1 else None
+    rest = [last] if isinstance(last, str) and _REST.fullmatch(last) else []
+    return ", ".join([*map(value_text, items[: len(items) - len(rest)]), *rest])
 
 
 def is_collection(value: Any) -> bool:
@@ -57,7 +75,7 @@ def _listed(items: list[Any]) -> str:
     if len(items) > COUNTED and all(each == items[0] for each in items):
         return f"[{value_text(items[0])}] * {len(items)}"
     many = f"{len(items)} items: " if counted and "more" not in str(items[-1]) else ""
-    return f"{many}[{', '.join(map(value_text, items))}]"
+    return f"{many}[{_items(items)}]"
 
 
 def _collected(kind: str, items: list[Any]) -> str:
@@ -65,7 +83,7 @@ def _collected(kind: str, items: list[Any]) -> str:
     >>> _collected("set", [1, 2]), _collected("set", []), _collected("deque", [1]), _collected("tuple", [])
     ('{1, 2}', 'set()', 'deque([1])', '()')
     """
-    inside = ", ".join(map(value_text, items))
+    inside = _items(items)
     if kind == "tuple":
         return f"({inside},)" if len(items) == 1 else f"({inside})"
     if kind == "set" and items:

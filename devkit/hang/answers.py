@@ -324,7 +324,8 @@ def _ends(document: Document | None) -> Ends | None:
 
 def _ends_at(document: Document) -> EndsAt:
     under, known = str(document.get("under") or ""), _values(document.get("values") or {})
-    return EndsAt(int(document["line"]), str(document["function"]), under, known)
+    unless = str(document.get("unless") or "")
+    return EndsAt(int(document["line"]), str(document["function"]), under, known, unless)
 
 
 def _values(document: Document) -> Values:

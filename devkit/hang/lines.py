@@ -195,17 +195,17 @@ def _ends(line: Line) -> Iterator[str]:
     """Who could end the wait at it, as far as its file tells."""
     if (ends := line.ends) is not None:
         file = short_path(line.at.file)
-        plain = [_end(each, file) for each in ends.at if not each.under]
+        plain = [_end(each, file) for each in ends.at if not (each.under or each.unless)]
         if plain:
             yield f"{ends.what} is {ends.how} at {' and '.join(plain)}"
-        yield from (f"{ends.what} is {ends.how} at {_end(each, file)}" for each in ends.at if each.under)
+        yield from (f"{ends.what} is {ends.how} at {_end(each, file)}" for each in ends.at if each.under or each.unless)
         if not ends.at and "." in ends.what:  # a variable of a function may be known by another name elsewhere
             yield f"{ends.what} is {ends.how} nowhere in {file} by that name"
         yield from (f"{ends.what} is cleared at {_end(each, file)}" for each in ends.undone)
 
 
 def _end(one: EndsAt, file: str) -> str:
-    under = f" under `if {one.under}`" if one.under else ""
+    under = f" unless `{one.unless}`" if one.unless else f" under `if {one.under}`" if one.under else ""
     return f"{file}:{one.line} in {one.function}{under}{_values([one.values])}"
 
 

@@ -26,6 +26,7 @@ class EndsAt(NamedTuple):
     function: str
     under: str = ""  # the condition that it is under
     values: Values = ()  # in that, as far as they are known
+    unless: str = ""  # the condition that must not hold
 
 
 @dataclass(frozen=True)

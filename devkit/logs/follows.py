@@ -9,6 +9,8 @@ from devkit.debug.inworker.records import DIED
 from devkit.logs.events import Event
 
 CAUSE, MAYBE, FOLLOWS = 0, 1, 2
+CANCELLED = "TaskCancelledError"
+IN_PROCESS = "an error in its process"
 PEER = "a peer that closed its connection"
 EARLIER = "an earlier attempt"
 ACTOR_DIED = "an actor that died"
@@ -33,7 +35,7 @@ _TYPES = {
     "ObjectLostError": "an object that was lost",
     "ObjectReconstructionFailedError": "an object that was lost",
     "ReferenceCountingAssertionError": "an object that was lost",
-    "TaskCancelledError": "a call that was cancelled, by ray.cancel or by asyncio in its process",
+    CANCELLED: "a call that was cancelled, by ray.cancel or by asyncio in its process",
     "KeyboardInterrupt": "an interrupt",
     "BrokenPipeError": PEER,
     "ConnectionResetError": PEER,
@@ -77,7 +79,7 @@ _SAID: tuple[tuple[re.Pattern[str], int, str], ...] = tuple(
             ACTOR_DIED,
         ),
         (r"\bdied during \w+", FOLLOWS, ACTOR_DIED),
-        (r"exits? because there was an exception in the initialization method", FOLLOWS, "an error in its process"),
+        (r"exits? because there was an exception in the initialization method", FOLLOWS, IN_PROCESS),
         (r"process group .*(aborted|destroyed)|communicator was aborted", FOLLOWS, PEER),
         (r"(node|raylet).*health check failed|too many heartbeats", MAYBE, "a node that did not answer"),
         (r"owner.*(died|exited)|driver (has )?exited|\bthe job .*has (finished|ended)", FOLLOWS, "a job that ended"),
@@ -100,7 +102,7 @@ def weigh(event: Event) -> Weight:
     """
     raised = event.raised
     if event.root:
-        return Weight(FOLLOWS, "another crash")
+        return Weight(FOLLOWS, "a call that was cancelled" if CANCELLED in raised.type else "another crash")
     if raised.own:
         return Weight(CAUSE)
     if event.source in ("worker", "node") and _MEMORY.search(raised.said):
@@ -117,7 +119,7 @@ def weigh(event: Event) -> Weight:
     if event.source == "job":
         return Weight(MAYBE, "an error in its processes")
     if event.source == "actor" or raised.type in ("SystemExit", "RayTaskError"):
-        return Weight(MAYBE, "an error in its process")
+        return Weight(MAYBE, IN_PROCESS)
     if event.source == "worker" and not event.raised.message:
         return Weight(MAYBE, "an error in its program")
     return Weight(CAUSE)

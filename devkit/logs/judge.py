@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from devkit.debug.inworker.records import CrashRecord
 from devkit.errors import DevkitError
 from devkit.logs.collect import of_crash
-from devkit.logs.follows import CAUSE
+from devkit.logs.follows import CAUSE, IN_PROCESS
 from devkit.logs.order import TOGETHER, Problem, merge
 
 MOST = 30  # crashes that are looked into; of the others the list alone tells
@@ -61,13 +61,20 @@ def _roots(crashes: Sequence[CrashRecord], read: ReadDocument) -> dict[str, Root
     causes = [each for each in problems if each.weight.level == CAUSE]
     roots: dict[str, Root] = {}
     for problem in problems:
-        cause = problem if problem in causes else _cause_of(problem, causes)
+        own_end = _is_end_of_its_own(problem)
+        before = [each for each in problems if each.process == problem.process] if own_end else causes
+        cause = problem if problem in causes else _cause_of(problem, [each for each in before if each is not problem])
         own = _own_crash(cause) if cause else ""
         for event in problem.events:
             passed_on = problem is not cause or (event.raised.pid and event.raised.pid != event.pid)
             if own and passed_on and event.id != own and not event.root:
-                roots[event.id] = Root(own, supposed=problem is not cause)
+                roots[event.id] = Root(own, supposed=not (problem is cause or own_end))
     return roots
+
+
+def _is_end_of_its_own(problem: Problem) -> bool:
+    """Whether a process ended of an error in itself, as in an actor's `__init__`: no other process has caused it."""
+    return problem.best.kind == "exit" and problem.weight.why == IN_PROCESS
 
 
 def read_or_none(name: str, read: ReadDocument) -> Mapping[str, Any] | None:
@@ -84,6 +91,7 @@ def _cause_of(problem: Problem, causes: Sequence[Problem]) -> Problem | None:
 
 
 def _own_crash(problem: Problem) -> str:
-    """The snapshot of who raised it, and not of who was told."""
+    """The snapshot of who raised it, and not of who was told; of what followed from one, that."""
     told_by = (each for each in problem.events if each.raised.pid in (0, each.pid))
-    return next(told_by, problem.best).id
+    found = next(told_by, problem.best)
+    return found.root or found.id

@@ -95,7 +95,7 @@ def first_error(events: Iterable[Event]) -> FirstError:
     if not problems:
         return FirstError(None, (), (), True)
     least = min(problem.weight.level for problem in problems)
-    candidates = [problem for problem in problems if problem.weight.level == least]
+    candidates = _of_no_other([problem for problem in problems if problem.weight.level == least])
     cause = min([each for each in candidates if not is_logged_alone(each)] or candidates, key=_order)
     logged = () if is_logged_alone(cause) else tuple(filter(is_logged_alone, problems))
     # What is as weighty but clearly later may be its consequence, too; what is alike on another rank is no news.
@@ -110,6 +110,12 @@ def first_error(events: Iterable[Event]) -> FirstError:
     rest = _without(problems, cause, ended, *near, *logged)
     sure = least == CAUSE or has_ended_itself(cause) or cause.weight.why == EARLIER  # it may be another run's
     return FirstError(cause, near, _followed(rest, cause), sure, logged, ended)
+
+
+def _of_no_other(problems: Sequence[Problem]) -> list[Problem]:
+    """Without those that have one of the others as their root, whatever the clocks say."""
+    known = {event.id: id(each) for each in problems for event in each.events if event.id}
+    return [each for each in problems if known.get(each.best.root, id(each)) == id(each)] or list(problems)
 
 
 def _without(problems: Sequence[Problem], *others: Problem | None) -> list[Problem]:

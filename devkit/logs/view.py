@@ -71,7 +71,7 @@ def page(left: Left, found: FirstError, cwd: str | None = None) -> Text:
     if found.ended is not None:
         heading = "later, in its driver" if left.job.status == "SUCCEEDED" else "its driver failed by"
         lines += [Text(), *_cause(left, found.ended, heading, cwd)]
-    lines += [*_followed(found.followed, others=bool(found.others or found.ended)), *_logged(found, cwd)]
+    lines += [*_followed(found.followed, cwd, others=bool(found.others or found.ended)), *_logged(found, cwd)]
     rows = [each for each in swallowed(left.caught, cwd) if not _is_told_of(each, left, found.cause, cwd)]
     if rows:
         lines += [Text(), Text(swallowed_heading(rows)), *_swallowed(rows)]
@@ -141,7 +141,7 @@ def _is_in_place_of(other: Problem, cause: Problem) -> bool:
     return is_unpickled(said) and bool(raised.message) and raised.message[:QUOTED] in said
 
 
-def _followed(followed: Sequence[Followed], *, others: bool) -> Iterator[Text]:
+def _followed(followed: Sequence[Followed], cwd: str | None, *, others: bool) -> Iterator[Text]:
     from rich.text import Text
 
     if not followed:
@@ -152,7 +152,7 @@ def _followed(followed: Sequence[Followed], *, others: bool) -> Iterator[Text]:
     for each in followed[:FOLLOWED]:
         who = f" in {', '.join(each.roles[:4])}{' ...' if len(each.roles) > 4 else ''}" if each.roles else ""
         why = each.why if each.why in PLAINLY else f"consequence of {each.why}"
-        yield Text(f"  {each.count} x {_short(each.said)}{who}  ({why})", style="dim")
+        yield Text(f"  {each.count} x {_short(short_places(each.said, cwd))}{who}  ({why})", style="dim")
     if len(followed) > FOLLOWED:
         yield Text(f"  and {count(len(followed) - FOLLOWED, 'more kind')}", style="dim")
 

@@ -6,16 +6,27 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from devkit.debug.crash_page import crash_page
 from devkit.debug.inworker import alarms, told
 from devkit.debug.inworker.vanished import vanished
 from devkit.debug.inworker.words import NO_WORD
+from tests.debug.hub_fake import printed
 from tests.debug.test_crashes_view import WHO
 
-LOOK = {"time": 99.0, "frames": [], "alarm": {"due": 100.0, "file": "/job/a.py", "line": 22, "function": "limit"}}
-SAID = "by SIGALRM: a timer of its own, set at /job/a.py:22 in limit, ran out, and nothing handles that signal"
+ALARM = {"due": 100.0, "file": "/job/a.py", "line": 22, "function": "limit", "call": "Reward.score"}
+LOOK: dict[str, Any] = {"time": 99.0, "frames": [], "alarm": ALARM}
+SAID = "by SIGALRM, as a timer of its own, set at /job/a.py:22 in limit, ran out, and nothing handles that signal"
+
+
+SCORE = {"task_id": "ab" * 24, "name": "Reward.score", "attempt": 0}
+
+
+def page_of(document: dict[str, Any]) -> str:
+    return printed(crash_page(document, [], document["time"]))
 
 
 @pytest.fixture
@@ -53,6 +64,7 @@ def test_a_timer_that_would_kill_is_pending_until_it_is_cancelled_or_handled(tim
     assert alarms.pending() is None, "it is handled"
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     assert alarms.pending() == found
+    assert found["call"]
     signal.alarm(0)
     assert alarms.pending() is None
     signal.setitimer(signal.ITIMER_REAL, 1000.0)
@@ -66,6 +78,13 @@ def test_a_death_without_a_word_when_it_ran_out_is_told_by_it() -> None:
     reason = f"the process died: {NO_WORD}"
     document = vanished(WHO, None, reason, seen=LOOK, died=100.4)
     assert document["exception"]["message"] == f"the process died: {SAID}"
+    memory = {"own": 1 << 20, "used": 2 << 30, "total": 4 << 30}
+    page = page_of(vanished(WHO, None, reason, task=SCORE, seen={**LOOK, "memory": memory}, died=100.4))
+    assert "its last known call: score; that timer was set in a call of score" in page and "memory" not in page
+    other_call = vanished(WHO, None, reason, task={**SCORE, "name": "Reward.ping"}, seen=LOOK, died=100.4)
+    assert "its last known call: ping; whether that had begun is not known here" in page_of(other_call)
+    page = page_of(vanished(WHO, None, reason, task=SCORE, seen={**LOOK, "memory": memory}, died=200.0))
+    assert "memory when last reported: 1 MiB" in page, "nobody knows what ended it"
     for died in (97.0, 200.0):  # before it ran out, and long after
         assert vanished(WHO, None, reason, seen=LOOK, died=died)["exception"]["message"] == reason
     other = vanished(WHO, None, "exit code 3", seen=LOOK, died=100.4)
@@ -75,7 +94,7 @@ def test_a_death_without_a_word_when_it_ran_out_is_told_by_it() -> None:
 def test_what_an_agent_tells_of_it_is_looked_at() -> None:
     doing = {"type": "doing", **LOOK}
     assert told.problem(doing) is None
-    assert told.problem({**doing, "alarm": {**LOOK["alarm"], "due": "soon"}}) is not None  # type: ignore[dict-item]
+    assert told.problem({**doing, "alarm": {**LOOK["alarm"], "due": "soon"}}) is not None
     assert told.problem({**doing, "alarm": {"due": 1.0}}) is not None
 
 

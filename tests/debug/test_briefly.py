@@ -189,7 +189,7 @@ def test_a_line_of_another_class_s_method_of_the_same_name_is_not_said_to_be_of_
 
 
 def test_a_lost_object_is_told_by_its_owner_and_not_by_how_that_died() -> None:
-    owner = {"who": "Loader", "pid": 7, "reason": "the actor was killed by `ray.kill`.", "ago": 1.0}
+    owner = {"who": "Loader pid 7", "reason": "the actor was killed by `ray.kill`.", "ago": 1.0}
     said = ownership.sentence("ab" * 14, owner, [])
     assert brief("OwnerDiedError", said).message == said and "is lost with its owner, Loader pid 7" in said
 

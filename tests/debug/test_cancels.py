@@ -9,10 +9,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ray.exceptions import TaskCancelledError
+from ray import TaskID
+from ray.exceptions import RayTaskError, TaskCancelledError
 
 from devkit.debug.crash_page import clues_of
-from devkit.debug.inworker import cancels, clues, cut_off
+from devkit.debug.inworker import cancels, clues, cut_off, hooks
+from devkit.debug.inworker.lineage import link
+from devkit.debug.inworker.words import plain
+from devkit.logs.collect import of_crash
+from devkit.logs.order import first_error
 from tests.debug.hubs import FakeAgent, RunningHub, identity, running_hub
 from tests.debug.test_hub import eventually
 from tests.debug.test_killed import record
@@ -86,7 +91,9 @@ def test_another_process_that_has_cancelled_it_is_named(hub: RunningHub) -> None
     def cancelled(request: dict[str, Any]) -> dict[str, Any]:
         return {"site": SITE if TASK in request["tasks"] else None}
 
-    FakeAgent(hub, {**identity("w1", job_id="02"), "role": "Rollouter", "pid": 7}, {"cancelled": cancelled})
+    FakeAgent(
+        hub, {**identity("w1", job_id="02"), "role": "Rollouter", "pid": 7, "rank": None}, {"cancelled": cancelled}
+    )
     odd = {"cancelled": lambda _request: {"site": {**SITE, "line": "x"}}}
     FakeAgent(hub, {**identity("w0", job_id="02"), "role": "Odd", "pid": 6}, odd)
     driver = FakeAgent(hub, {**identity("w3", job_id="02"), "role": "driver", "pid": 9})
@@ -101,3 +108,44 @@ def test_another_process_that_has_cancelled_it_is_named(hub: RunningHub) -> None
         [line] = clues_of(client.call("crash", id="c1"))
     assert line == "ray.cancel was called for it by Rollouter pid 7, at job.py:64 in Rollouter.sync"
     assert cancels.sentence(SITE) == "ray.cancel was called for it at job.py:64 in Rollouter.sync"
+
+
+def passed_on(task: str = TASK) -> BaseException:
+    """As who asks for a task's result is given it, when Ray has interrupted that."""
+    cause = TaskCancelledError(task_id=TaskID.from_hex(task))
+    head = 'Traceback (most recent call last):\n  File "/job/c08.py", line 10, in slow\n    time.sleep(30)\n'
+    text = f"{head}ray.exceptions.TaskCancelledError: {cause}"
+    return RayTaskError("slow", text, cause, "ray::slow", 7, "10.0.0.5").as_instanceof_cause()
+
+
+def test_a_task_that_ray_has_interrupted_was_cancelled_though_its_error_came_through_others(ray: Any) -> None:
+    ray.cancel(Ref(TASK))
+    error = passed_on()
+    assert type(error).__name__ == "RayTaskError(TaskCancelledError)"
+    assert "ray.cancel was called for it" in clues.found(clues.Failure(error, "driver"))["cancelled"][0]
+    assert clues.found(clues.Failure(passed_on(OTHER), "actor"))["cancels"] == [OTHER]
+
+
+def test_of_an_interrupt_in_a_task_others_are_asked(monkeypatch: pytest.MonkeyPatch, ray: Any) -> None:
+    monkeypatch.setattr(hooks, "task_facts", lambda: {"task_id": TASK, "attempt": 0})
+    assert clues.found(clues.Failure(KeyboardInterrupt(), "task"))["cancels"] == [TASK]
+    assert "cancels" not in clues.found(clues.Failure(KeyboardInterrupt(), "driver")), "Ctrl-C"
+    monkeypatch.setattr(hooks, "task_facts", lambda: {"task_id": "f" * 48, "attempt": 0})
+    assert "cancels" not in clues.found(clues.Failure(KeyboardInterrupt(), "task"))
+
+
+def test_who_was_told_that_a_task_was_cancelled_follows_its_interrupt() -> None:
+    said = {"type": "RayTaskError(TaskCancelledError)", "message": plain(str(passed_on()))}
+    crashes = link(
+        [
+            record("waiter", 4.9, said, kind="actor", pid=8),
+            record("slow", 5.0, {"type": "KeyboardInterrupt", "message": ""}, kind="task", task_id=TASK),
+            record("other", 5.1, {**said, "message": plain(str(passed_on(OTHER)))}, kind="actor", pid=9),
+        ]
+    )
+    assert {each.id: each.root for each in crashes} == {"waiter": "slow", "slow": None, "other": None}
+    found = first_error(of_crash(each.to_json()) for each in crashes[:2])
+    assert found.cause is not None and found.cause.best.id == "slow"
+    assert [(each.said.partition(":")[0], each.why) for each in found.followed] == [
+        ("TaskCancelledError", "a call that was cancelled")
+    ]

@@ -284,6 +284,66 @@ def test_a_list_fits_its_terminal() -> None:
     assert max(map(len, printed(crash_table([long], 0, width=80)).splitlines())) <= 80
 
 
+def test_what_a_sentence_of_the_list_leads_to_goes_on_below() -> None:
+    said = "the object 0040 is lost with its owner: it was killed by ray.kill, called at c05.py:54 in generate"
+    record = replace(CrashRecord.from_json(take()), exception={"type": "OwnerDiedError", "message": said})
+    first, second, third, *_ = printed(crash_table([record], record.time, width=90, cwd=HERE)).splitlines()
+    assert second.startswith(" " * 14) and second.endswith("c05.py:54 in generate") and "…" not in first + second
+    assert "test_crashes_view.py:" in third
+
+
+class Loader:
+    def __init__(self) -> None:
+        self.items = [f"problem {number}" for number in range(40)]
+        self.resume_at = 48
+
+    def begin(self) -> None:
+        for _ in range(self.resume_at):
+            raise KeyError(self)
+
+
+class Sample:
+    def __init__(self, index: int) -> None:
+        self.index, self.tokens = index, list(range(100 * index, 100 * index + 90))
+
+
+def convert(samples: list[Sample]) -> None:
+    for sample in samples:
+        raise ValueError(sample.index)
+
+
+def outer(samples: list[Sample]) -> None:
+    convert(samples)
+
+
+def failed() -> dict[str, Any]:
+    try:
+        outer([Sample(1), Sample(2)])
+    except ValueError as error:
+        return snapshot.take(error, WHO, "task", budget=5.0)
+    raise AssertionError
+
+
+def test_what_the_line_looks_at_stands_first_and_what_is_left_out_is_no_item() -> None:
+    try:
+        Loader().begin()
+    except KeyError as error:
+        document = snapshot.take(error, WHO, "task", budget=5.0)
+    text = " ".join(shown(document, width=90).split())
+    assert "self = Loader(resume_at=48, items=['problem 0', " in text, text
+    text = shown(document, everything=True)
+    assert "'problem 19', ... 20 more], resume_at=48)" in text, "whole, and as the program has it"
+
+
+def test_a_long_value_is_shown_once() -> None:
+    document = failed()
+    text = shown(document)
+    assert "sample = (reads as samples[0] above)" in text and text.count("samples = (reads as samples above)") == 1, (
+        text
+    )
+    assert text.count("tokens=[100, ") == 1 and "reads as" not in shown(document, everything=True)
+
+
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=4),

@@ -110,9 +110,11 @@ def test_of_a_run_without_a_crash_what_it_swallowed_is_listed(alone: Path, capsy
     out = capsys.readouterr().out
     assert out.startswith("no crashes\n") and f"\nthe program caught these itself:\n  {SWALLOWED}" in out, out
     with pytest.raises(UsageError, match="no crash to show") as raised:
-        crashes.main("")
+        crashes.main("", json=True)
     told = "the run left 1920 errors that the program caught itself: devkit crashes lists them"
     assert raised.value.hint == told and raised.value.exit_code == 2
+    assert crashes.main("") == 0, "a run that ended well"
+    assert capsys.readouterr().out == f"nothing crashed: {told}\n"
     aftermath.tell_swallowed(run.caught["workers"])
     err = capsys.readouterr().err
     assert "devkit: the program caught these itself:\n" in err and f"devkit:   {SWALLOWED}" in err, err
@@ -121,9 +123,12 @@ def test_of_a_run_without_a_crash_what_it_swallowed_is_listed(alone: Path, capsy
     nothing = alone.parent / "nothing"
     nothing.mkdir()
     kept_run(nothing, code=0)
+    assert crashes.main("") == 0
+    assert "nothing crashed: the run ended with exit code 0, and no warning" in capsys.readouterr().out
+    kept_run(nothing, code=3)
     with pytest.raises(UsageError, match="no crash to show") as raised:
         crashes.main("")
-    assert "its own output may say more" in raised.value.hint
+    assert raised.value.hint == "its own output may say more"
 
 
 def test_an_exit_that_a_driver_has_caught_is_no_crash(alone: Path) -> None:

@@ -328,13 +328,13 @@ def test_who_killed_the_owner_of_a_lost_object_is_told_whatever_ray_says(hub: Ru
         driver.connection.send({"type": "crash", "document": {**crash, **lost}})
         eventually(lambda: "lost with" in str(client.call("crashes")["crashes"]))
         [found] = client.call("crashes")["crashes"]
-    killer = "Loader pid 77: it was killed by ray.kill, which the driver called at /w/job.py:64 in main, 2.0 s before"
+    killer = "Loader rank 0: it was killed by ray.kill, which the driver called at /w/job.py:64 in main, 2.0 s before"
     assert killer in found["exception"]["message"], found["exception"]
 
 
 @pytest.mark.parametrize("name", [PUT, RESULT])
 def test_an_object_that_is_lost_is_told_by_its_owner_and_where_it_was_put(hub: RunningHub, name: str) -> None:
-    who = {**identity("w1", job_id="02"), "role": "Loader", "pid": 77}
+    who = {**identity("w1", job_id="02"), "role": "Loader", "pid": 77, "rank": 3}
     owner = FakeAgent(hub, who)
     sites = [{"file": "/w/job.py", "line": 16, "function": "Loader.load", "objects": [PUT]}]
     owner.connection.send({"type": "doing", "time": 3.0, "frames": [], "puts": sites})
@@ -357,7 +357,7 @@ def test_an_object_that_is_lost_is_told_by_its_owner_and_where_it_was_put(hub: R
     end = "it was put at /w/job.py:16 in Loader.load" if name == PUT else "it is the result of a task that its owner"
     number = 100_000_002 if name == PUT else 1
     died = "the process died: killed by ray.kill"
-    head = f"the object 00668a65bda6 #{number} is lost with its owner, Loader pid 77: {died}"
+    head = f"the object 00668a65bda6 #{number} is lost with its owner, Loader rank 3: {died}"
     message = found["exception"]["message"]
     assert message.startswith(f"{head}, 2.0 s before; {end}"), message
     assert kept["exception"]["message"] == message and kept["chain"][0]["message"] == said["message"]

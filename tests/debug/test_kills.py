@@ -62,7 +62,7 @@ def hub(tmp_path: Path) -> Iterator[RunningHub]:
 
 
 def test_who_was_told_of_the_death_hears_who_did_it(hub: RunningHub) -> None:
-    watchdog = FakeAgent(hub, {**identity("w1", job_id="02"), "role": "Watchdog", "pid": 77})
+    watchdog = FakeAgent(hub, {**identity("w1", job_id="02"), "role": "Watchdog", "pid": 77, "rank": None})
     driver = FakeAgent(hub, {**identity("w2", job_id="02"), "role": "driver"})
     crash = record("c1", 5.0, SAID, worker_id="w2", waited=("1" * 16 + ACTOR,)).to_json()
     document = {**crash, "frames": [], "chain": [{**SAID, "relation": "raised", "frames": []}]}

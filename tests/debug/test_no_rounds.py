@@ -102,6 +102,20 @@ def test_a_run_that_resumes_behind_its_last_step(said: Any) -> None:
 
 
 @MONITORED
+def test_a_loop_is_quoted_as_it_stands_in_its_file(said: Any) -> None:
+    [line] = said(
+        """
+        def fit(start, options):
+            for step in range(start, options["steps"]):  # all of them
+                trainer.update_actor(step)
+
+        fit(8, {"steps": 8})
+        """
+    )
+    assert line.startswith('`for step in range(start, options["steps"])` in fit had no round'), line
+
+
+@MONITORED
 def test_an_epoch_that_is_left_out(said: Any) -> None:
     text = """
         def fit(loader, steps, epochs):

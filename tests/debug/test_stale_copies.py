@@ -12,7 +12,7 @@ import pytest
 from devkit.debug.inworker import line_warnings, stale_copies
 
 torch = pytest.importorskip("torch")
-from torch.utils.data import DataLoader, Dataset, Subset  # noqa: E402
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset  # noqa: E402
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter  # noqa: E402
 
 HERE = Path(__file__).name
@@ -23,6 +23,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patch:
         patch.setattr(DataLoader, "__init__", DataLoader.__init__)
         patch.setattr(_MultiProcessingDataLoaderIter, "_reset", _MultiProcessingDataLoaderIter._reset)
+        patch.setattr(_MultiProcessingDataLoaderIter, "_next_data", _MultiProcessingDataLoaderIter._next_data)
         patch.setattr(line_warnings, "_told", set())
         stale_copies.watch()
         yield
@@ -98,3 +99,43 @@ def test_what_no_worker_takes_or_each_sets_itself_and_fresh_workers_say_nothing(
     total(fresh)
     rows.level = 2
     assert total(fresh) == 12 and said(capfd) == []
+
+
+class Stream(IterableDataset[int]):
+    def __init__(self) -> None:
+        self.position, self.read = 0, 0
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.position = state["position"]
+
+    def __iter__(self) -> Iterator[int]:
+        while self.position < 6:
+            self.position += 1
+            self.read += 1
+            yield self.position
+
+
+def test_what_is_set_between_the_start_of_the_workers_and_the_first_batch_reaches_none(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    stream = Stream()
+    loader = DataLoader(stream, num_workers=1, multiprocessing_context="fork")
+    made = sys._getframe().f_lineno - 1
+    batches = iter(loader)
+    stream.load_state_dict({"position": 4})
+    stream.read = 3  # which no method sets but the worker's own
+    assert [int(each) for each in batches] == [1, 2, 3, 4, 5, 6], "what is said must be so"
+    [line] = said(capfd)
+    assert line == (
+        f"dataset.position is 4 here, and was 0 when the workers of this DataLoader, which was made at {HERE}:{made}"
+        ", started: they have copies, with what it was then"
+    )
+
+
+def test_what_is_set_before_the_workers_start_or_while_they_read_is_not_told(capfd: pytest.CaptureFixture[str]) -> None:
+    stream, rows = Stream(), Rows()
+    stream.load_state_dict({"position": 4})
+    assert total(loader_of(stream)) == 11
+    for each in loader_of(rows):
+        rows.level = int(each) + 2  # for the next epoch, it may be
+    assert said(capfd) == []

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -17,6 +18,7 @@ import numpy
 import pytest
 
 from devkit.debug.inworker import counterparts, expressions, locks, one_moment, polls, primitives, statements
+from devkit.debug.inworker.expressions import own_text
 from devkit.debug.inworker.words import ASLEEP
 from tests.debug.conftest import eventually
 
@@ -342,8 +344,9 @@ def test_the_condition_that_an_end_is_under_with_what_self_has_and_where_an_even
             "room > 0 and len(self.items) == self.capacity",
             {"self.items": "[1, 2]", "self.capacity": "2"},
         ),
-        ("Buffer.drain", "force", {}),
+        ("Buffer.drain", "", {}),
     ]
+    assert ends["at"][1]["unless"] == "not force", "as it stands there, and not what it comes to"
     assert [each["function"] for each in ends["undone"]] == ["Buffer.sample"]
     buffer.drain(force=True)
 
@@ -391,6 +394,7 @@ def test_a_future_is_completed_under_any_name_and_its_condition_is_looked_at_whe
 class Registry:
     def __init__(self) -> None:
         self.added, self.free, self.load = threading.Event(), threading.Event(), {"a": 0}
+        self.added_up = threading.Event()
         self.frame: FrameType | None = None
 
     def handle(self, payload: dict[str, str]) -> None:
@@ -399,6 +403,11 @@ class Registry:
             return
         self.frame = sys._getframe()
         self.free.wait()
+
+    def put(self, size: int) -> None:
+        if size > 32:
+            raise ValueError
+        self.added_up.set()
 
     def acquire(self) -> FrameType:
         return sys._getframe()
@@ -417,7 +426,42 @@ def test_values_of_a_call_that_is_at_another_branch_are_not_those_of_the_conditi
         thread.join()
     assert ends is not None
     [at] = ends["at"]
-    assert (at["under"], at["values"]) == ("payload['url'] not in self.load", {"self.load": "{'a': 0}"})
+    assert (at["under"], at["values"]) == ('payload["url"] not in self.load', {"self.load": "{'a': 0}"})
+
+
+def test_a_condition_that_must_not_hold_is_quoted_as_it_stands() -> None:
+    ends = counterparts.of(ast.parse("self.added_up.wait()").body[0], Registry().acquire(), {})
+    assert ends is not None
+    [at] = ends["at"]
+    assert (at["function"], at["under"], at["unless"]) == ("Registry.put", "", "size > 32")
+
+
+TEXTS = """\
+found = re.search(r"^\\w$", text)
+with self.lock, open("ä", "r") as file: pass
+for each in ("a", "b"):  # all
+    pass
+rows = ask(
+    "a",
+    b,
+)
+rows = ask(  # twice
+    "a")
+"""
+
+
+def test_what_is_quoted_is_the_text_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "job.py"
+    file.write_text(TEXTS)
+    found = [own_text(each, str(file)) for each in ast.parse(TEXTS).body]
+    assert found == [
+        'found = re.search(r"^\\w$", text)',
+        'with self.lock, open("ä", "r") as file:',
+        'for each in ("a", "b"):',
+        'rows = ask("a", b)',
+        "rows = ask('a')",
+    ]
+    assert own_text(ast.parse("a['b']").body[0], "gone.py") == "a['b']"
 
 
 def test_what_a_thread_of_an_executor_is_at_is_no_plain_future() -> None:

@@ -76,7 +76,7 @@ def test_an_attribute_that_is_rays_and_where_it_is_assigned() -> None:
     kept.set_state({"mean": rays()})
     said = f"`self.mean` is {RAYS} (self.mean is assigned at {place('assigned')})"
     assert told(kept.update, np.ones((2, 4))) == [said] == told(kept.into, rays())
-    assert told(kept.scale) == [f"`self.state['mean']` is {RAYS} (self.state is assigned at {place('kept')})"]
+    assert told(kept.scale) == [f'`self.state["mean"]` is {RAYS} (self.state is assigned at {place("kept")})']
 
 
 def test_arguments_and_views_of_them() -> None:
@@ -102,7 +102,7 @@ def test_arguments_and_views_of_them() -> None:
     def writeable(x: Any, other: Any) -> None:
         x.setflags(write=bool(other.ndim))
 
-    assert told(item, {"x": rays()}) == [f"`batch['x']` is {RAYS}"]
+    assert told(item, {"x": rays()}) == [f'`batch["x"]` is {RAYS}']
     assert told(row, rays(), rays()) == [f"`part` is {RAYS}"]
     for call in (copyto, flat, writeable, sort, shuffle):
         assert told(call, rays(), np.ones(4)) == [f"`x` is {RAYS}"]

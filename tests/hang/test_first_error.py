@@ -13,14 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devkit.debug.inworker.hub_place import DRIVER_NOTES
+from devkit.debug.inworker.records import CrashRecord
+from devkit.debug.inworker.records import Raised as RaisedDocument
 from devkit.debug.jobs import command_of
+from devkit.debug.protocols import Document
 from devkit.debug.rows import JobRow, NodeRow
 from devkit.doctor.cluster import BOOT
-from devkit.errors import NoJobError, UsageError
+from devkit.errors import DevkitError, NoJobError, UsageError
 from devkit.logs import bundle, parse, redact, view
 from devkit.logs.collect import Left, LogFile, of_crash, of_log, word_on
 from devkit.logs.events import Event, Raised
 from devkit.logs.follows import CAUSE, FOLLOWS, MAYBE, weigh
+from devkit.logs.judge import with_causes
 from devkit.logs.order import AGAIN, WITHIN, first_error
 from devkit.logs.run import newest_failed
 
@@ -446,6 +450,9 @@ def test_what_followed_is_more_where_others_stand_above_it() -> None:
     later = event("ValueError", "worse", 60.0, pid=3)
     assert "1 more error followed:\n" in view.page(left(), first_error([*two, later])).plain
     assert "\n1 error followed:\n" in view.page(left(), first_error([two[0], later])).plain
+    placed = event("ValueError", "worse at /home/user/job/train.py:7 in fit", 60.0, pid=3)
+    page = view.page(left(), first_error([two[0], placed]), "/home/user/job").plain
+    assert "1 x ValueError: worse at train.py:7 in fit" in page, "as the line above has its places"
 
 
 def test_the_error_that_was_handled_when_a_process_left_is_in_the_headline() -> None:
@@ -599,6 +606,26 @@ def test_a_worker_that_leaves_for_an_error_in_its_actors_init_follows_from_that(
     found = first_error([died, raised])
     assert found.cause is not None and found.cause.best.raised.type == "RaySystemError" and not found.others
     assert [each.why for each in found.followed] == ["an error in its process"]
+
+
+def test_an_end_by_an_error_in_the_process_itself_is_put_under_no_other_s() -> None:
+    init = "the process died: Worker exits because there was an exception in the initialization method."
+
+    def crash(name: str, time: float, kind: str, said: str, how: str, pid: int, root: str | None = None) -> CrashRecord:
+        raised: RaisedDocument = {"type": kind, "message": said}
+        return CrashRecord(name, "01", "Early", None, "10.0.0.1", pid, time, raised, "a.py", pid, "f", root, how)
+
+    def none(_name: str) -> Document:
+        raise DevkitError("there is none", hint="none")
+
+    early = crash("early", 5.0, "KeyError", "'early'", "actor", 4)
+    other = crash("async", 5.5, "KeyError", "'async'", "actor", 5)
+    died, lost = (crash(f"exit {pid}", 5.2, "ProcessDied", init, "exit", pid) for pid in (4, 6))
+    found = with_causes([early, died, lost, other], none)
+    assert {each.id: each.root for each in found if each.root} == {"exit 4": "early"}
+    assert not any(each.supposed for each in found)
+    passed_on = replace(early, id="later", pid=6, root="early")
+    assert with_causes([early, passed_on, lost], none)[-1].root == "early", "not what only followed itself"
 
 
 def test_what_ray_has_put_its_own_error_around_did_not_come_later() -> None:

@@ -300,6 +300,9 @@ def test_under_which_condition_a_wait_could_end_and_what_undoes_it() -> None:
     found = verdict([process(facts(0, 20, primitives=[wait], statements=[said]), 0), driver()], seconds=20.0)
     place = found.evidence.index(f"    self.filled is set at {TRAIN}:31 in S.add under `if room > 0`  # room = 0")
     assert found.evidence[place + 1] == f"    self.filled is cleared at {TRAIN}:19 in S.sample"
+    add |= {"under": "", "unless": "room <= 0"}
+    found = verdict([process(facts(0, 20, primitives=[wait], statements=[said]), 0), driver()], seconds=20.0)
+    assert f"    self.filled is set at {TRAIN}:31 in S.add unless `room <= 0`  # room = 0" in found.evidence
 
 
 def test_what_the_culprit_and_other_actors_keep() -> None:

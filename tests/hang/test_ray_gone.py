@@ -142,7 +142,7 @@ def test_an_actor_that_was_killed_is_told_of_after_the_end(how: str) -> None:
     ("how", "why", "line", "then"),
     [
         ("guard", "by SIGKILL, which Guard pid", "kills", " in Guard.check"),
-        ("alarm", "by SIGALRM: a timer of its own, set at", "limit", " in Reader.limit, ran out, and nothing handles"),
+        ("alarm", "by SIGALRM, as a timer of its own, set", "limit", " in Reader.limit, ran out, and nothing handles"),
     ],
 )
 def test_what_killed_an_actor_is_told_where_the_program_did_it(how: str, why: str, line: str, then: str) -> None:

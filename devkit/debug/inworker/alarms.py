@@ -56,14 +56,17 @@ def _noting(original: Any, on_deadly: Callable[[], object], at: int) -> Any:
 
 def _note(seconds: Any) -> None:
     try:
-        site = next(users_lines(sys._getframe(2)), None) if seconds > 0 else None
-        _set[:] = [{"due": round(time.time() + float(seconds), 1), **site}] if site else []
+        lines = list(users_lines(sys._getframe(2))) if seconds > 0 else []
+        due = {"due": round(time.time() + float(seconds), 1)}
+        _set[:] = [{**due, **lines[0], "call": lines[-1]["function"]}] if lines else []
     except Exception:  # noqa: BLE001 - whatever is wrong with the number, Python has said so
         return
 
 
 def pending() -> Document | None:
-    """{"due", "file", "line", "function"} of a timer whose end would end this process: nothing handles its signal."""
+    """{"due", "file", "line", "function", "call"} of a timer whose end would end this process: nothing handles its
+    signal. `call` is the outermost function of the program's in which it was set.
+    """
     if not _set or signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL:
         return None
     return dict(_set[0]) if signal.getitimer(signal.ITIMER_REAL)[0] > 0 else None
@@ -77,7 +80,7 @@ def sentence(seen: Document | None, died: float) -> str:
 
     >>> look = {"alarm": {"due": 100.0, "file": "/job/a.py", "line": 22, "function": "limit"}}
     >>> sentence(look, 100.6)
-    'by SIGALRM: a timer of its own, set at /job/a.py:22 in limit, ran out, and nothing handles that signal'
+    'by SIGALRM, as a timer of its own, set at /job/a.py:22 in limit, ran out, and nothing handles that signal'
     >>> sentence(look, 120.0), sentence(look, 98.0), sentence({}, 100.0)
     ('', '', '')
     """
@@ -85,7 +88,7 @@ def sentence(seen: Document | None, died: float) -> str:
     if not alarm or not -EARLY <= died - float(alarm["due"]) <= NEAR:
         return ""
     where = f"{alarm['file']}:{alarm['line']} in {alarm['function']}"
-    return f"by SIGALRM: a timer of its own, set at {where}, ran out, and nothing handles that signal"
+    return f"by SIGALRM, as a timer of its own, set at {where}, ran out, and nothing handles that signal"
 
 
 __all__ = ["pending", "sentence", "watch"]

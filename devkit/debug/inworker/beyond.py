@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from types import FrameType, ModuleType
 from typing import Any
 
-from .expressions import is_at, items_at, known, look, nodes_of, tree_of
+from .expressions import is_at, items_at, known, look, nodes_of, own_text, tree_of
 from .lineage import Place
 from .sources import is_users
 
@@ -203,9 +203,10 @@ def _by_number(place: Place, index: int, dimension: int, size: int) -> Iterator[
     """Of `x[3]`, and of `x[0, at + 1]`."""
     for node in items_at(*place):
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        texts = [ast.unparse(each) for each in parts if _number(each, place[0]) == index]
+        file = place[0].f_code.co_filename
+        texts = [own_text(each, file) for each in parts if _number(each, place[0]) == index]
         if texts and _size(look(node.value, place[0]), dimension) == size:
-            yield f"`{ast.unparse(node.value)}` has {size} in dimension {dimension}, and `{texts[0]}` is {index}"
+            yield f"`{own_text(node.value, file)}` has {size} in dimension {dimension}, and `{texts[0]}` is {index}"
 
 
 def _by_calls(place: Place, dimension: int, size: int) -> Iterator[Index]:
@@ -235,7 +236,7 @@ def _base(node: ast.expr, frame: FrameType, dimension: int, size: int) -> str | 
     value = look(node, frame)
     if not known(value):
         return ""
-    return ast.unparse(node) if _size(value, dimension) == size else None
+    return own_text(node, frame.f_code.co_filename) if _size(value, dimension) == size else None
 
 
 def _named(frame: FrameType, line: int) -> Iterator[tuple[str, Any]]:
@@ -247,8 +248,8 @@ def _named(frame: FrameType, line: int) -> Iterator[tuple[str, Any]]:
 
 def _looked(nodes: Iterable[ast.AST], frame: FrameType) -> Iterator[tuple[str, Any]]:
     seen: set[str] = set()
-    for node in nodes:
-        if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and (name := ast.unparse(node)) not in seen:
+    for node in (each for each in nodes if isinstance(each, ast.Name | ast.Attribute | ast.Subscript)):
+        if (name := own_text(node, frame.f_code.co_filename)) not in seen:
             seen.add(name)
             value = look(node, frame)
             if known(value):
@@ -265,7 +266,7 @@ def _one_hot(place: Place) -> Iterator[str]:
         size = _number(given[0], place[0]) if given else None
         ids = _ids(look(call.args[0], place[0]))
         if ids is not None and size is not None and (count := ids.outside(0, size)):
-            name = ast.unparse(call.args[0])
+            name = own_text(call.args[0], place[0].f_code.co_filename)
             yield f"the classes in `{name}` {ids.span}: {count} of {ids.count} are outside the {size} of num_classes"
 
 
@@ -278,9 +279,9 @@ def _lists(place: Place) -> Iterator[str]:
         if type(owner) in _SIZED and index is not None and not -len(owner) <= index < len(owner):
             what = f"{'character' if type(owner) is str else 'item'}{'s' * (len(owner) > 1)}"
             has = f"has {len(owner)} {what}" if len(owner) else "is empty"
-            text = ast.unparse(node.slice)
+            text = own_text(node.slice, place[0].f_code.co_filename)
             asked = f", and `{text}` is {index}" if text != str(index) else ""
-            yield f"`{ast.unparse(node.value)}` {has}{asked}"
+            yield f"`{own_text(node.value, place[0].f_code.co_filename)}` {has}{asked}"
 
 
 def _number(node: ast.expr, frame: FrameType) -> int | None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from . import cut_off, swallowing
 from .kills import who
-from .lineage import places_of
+from .lineage import cancelled_task, places_of
 from .sources import is_users
 
 KIND = "TaskCancelledError"
-_TASK = re.compile(r"\b[0-9a-f]{48}\b")
 _CANCELLED = "CancelledError"
 FRAMES = 5  # of the user's, the innermost ones
 MOST = 3  # tasks that are told of
@@ -23,8 +21,18 @@ Document = dict[str, Any]
 
 def tasks(errors: Iterable[BaseException]) -> list[str]:
     """The ids of the tasks of which these say that they were cancelled, as far as they do."""
-    told = (_TASK.search(str(each)) for each in errors if type(each).__name__ == KIND)
-    return list(dict.fromkeys(found[0] for found in told if found))[:MOST]
+    kinds = ((type(each).__name__, each) for each in errors if KIND in type(each).__name__)
+    told = (cancelled_task(kind, str(getattr(each, "cause", None) or each)) for kind, each in kinds)
+    return list(dict.fromkeys(filter(None, told)))[:MOST]
+
+
+def interrupted(errors: Sequence[BaseException], kind: str) -> list[str]:
+    """The task that this worker was at when Ray interrupted it, as `ray.cancel` does: it has no other word for that."""
+    from .hooks import task_facts
+
+    is_interrupt = kind in ("task", "actor") and any(isinstance(each, KeyboardInterrupt) for each in errors[:1])
+    task = str(task_facts()["task_id"]) if is_interrupt else ""
+    return [task] if task.strip("f") else []
 
 
 def site(task: str) -> Document | None:
@@ -70,4 +78,4 @@ def _misses(errors: Iterable[BaseException]) -> Iterator[str]:
                 return
 
 
-__all__ = ["KIND", "is_site", "said", "sentence", "site", "tasks"]
+__all__ = ["KIND", "interrupted", "is_site", "said", "sentence", "site", "tasks"]

@@ -149,7 +149,10 @@ def _cancelled(failure: Failure) -> list[str]:
 
 def _cancels(failure: Failure) -> list[str]:
     """The tasks of which this process does not know who has cancelled them."""
-    return [] if failure.light else [each for each in cancels.tasks(failure.errors) if cancels.site(each) is None]
+    if failure.light:
+        return []
+    named = [*cancels.tasks(failure.errors), *cancels.interrupted(failure.errors, failure.kind)]
+    return [each for each in named if cancels.site(each) is None]
 
 
 def _dropped(failure: Failure) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any, NamedTuple
 
-from .expressions import known, look, nodes_of, short, tree_of, values
+from .expressions import known, look, nodes_of, own_text, short, tree_of, values
 from .insides import attributes
 
 MOST = 3  # lines
@@ -50,15 +50,17 @@ class _Place(NamedTuple):
     function: str
     under: ast.expr | None
     owner: str = ""  # "self.idle", as it stands there
+    unless: bool = False  # the condition must not hold
 
 
 _kept: dict[tuple[str, int, str, str], tuple[list[_Place], list[_Place]]] = {}
 
 
 def of(statement: ast.stmt, frame: FrameType, under_way: Mapping[str, FrameType]) -> Document | None:
-    """{"what": "self.idle", "how": "set", "at": [{"line", "function", "under", "values"}], "undone": [...]} of a
-    statement that waits for an object of the program's; None of any other.
+    """{"what": "self.idle", "how": "set", "at": [{"line", "function", "under", "unless", "values"}], "undone": [...]}
+    of a statement that waits for an object of the program's; None of any other.
 
+    `under` is the condition that it is under, `unless` one that must not hold, as they stand in the file.
     `at` is empty where no line of the file does it; `undone` are the lines that clear an event. `under_way` are frames
     by the names of their functions, in which a condition is looked at; of another function, only what `self` has.
     """
@@ -102,27 +104,29 @@ def _how(how: str, places: Sequence[_Place]) -> str:
 
 def _document(place: _Place, frame: FrameType, under_way: Mapping[str, FrameType]) -> Document:
     test = place.under
-    text = "" if test is None else short(ast.unparse(test), TEXT)
-    looked_at = {} if test is None else dict(_looked_at(test, place.function, frame, under_way))
-    return {"line": place.line, "function": place.function, "under": text, "values": looked_at}
+    text = "" if test is None else short(own_text(test, frame.f_code.co_filename), TEXT)
+    looked_at = {} if test is None else dict(_looked_at(test, place, frame, under_way))
+    how = {"under": "", "unless": text} if place.unless else {"under": text}
+    return {"line": place.line, "function": place.function, **how, "values": looked_at}
 
 
 def _looked_at(
-    test: ast.expr, function: str, frame: FrameType, under_way: Mapping[str, FrameType]
+    test: ast.expr, place: _Place, frame: FrameType, under_way: Mapping[str, FrameType]
 ) -> Iterator[tuple[str, str]]:
     """In the function itself where it is under way, else in one of the same class, which has the same `self`."""
+    function = place.function
     own = under_way.get(function)
-    if own is not None and _may_come_to(test, own):
+    if own is not None and _may_come_to(test, place, own):
         yield from values([test], own, VALUES)
     elif "." in function and function.rpartition(".")[0] == frame.f_code.co_qualname.rpartition(".")[0]:
         yield from values([node for node in ast.walk(test) if _is_selfs(node)], frame, VALUES)
 
 
-def _may_come_to(test: ast.expr, frame: FrameType) -> bool:
+def _may_come_to(test: ast.expr, place: _Place, frame: FrameType) -> bool:
     """Whether the call is not past it for good: at another branch it has another call's values."""
     _, tree = tree_of(frame.f_code.co_filename)
-    first, line = getattr(test, "lineno", None), frame.f_lineno  # an opposite stands nowhere
-    if tree is None or first is None or line <= (test.end_lineno or first):
+    first, line = test.lineno, frame.f_lineno
+    if tree is None or line <= (place.line if place.unless else test.end_lineno or first):
         return True
     loops = (*nodes_of(tree, ast.For), *nodes_of(tree, ast.AsyncFor), *nodes_of(tree, ast.While))
     around = ((each.lineno, each.end_lineno or 0) for each in loops if each.lineno >= frame.f_code.co_firstlineno)
@@ -155,14 +159,16 @@ def _last(node: ast.expr) -> str:
 
 def _found(tree: ast.Module, waited: _Waited, methods: frozenset[str]) -> Iterator[_Place]:
     """A future goes from hand to hand: whatever its name is."""
-    for node, function, test in _uses(tree.body, "", None):
+    for node, function, test in _uses(tree.body, "", _ALWAYS):
         if isinstance(node, ast.Attribute):
             if node.attr in methods and (waited.how == _FUTURE or _last(node.value) == waited.name):
-                yield _Place(node.attr, node.lineno, function or "<module>", test, ast.unparse(node.value))
+                owner = ast.unparse(node.value)
+                yield _Place(node.attr, node.lineno, function or "<module>", test.of, owner, test.unless)
         elif "release" in methods:
             own = [each.context_expr for each in node.items if _last(each.context_expr) == waited.name]
             if own:
-                yield _Place("release", node.lineno, function or "<module>", test, ast.unparse(own[0]))  # at its end
+                owner = ast.unparse(own[0])  # at its end
+                yield _Place("release", node.lineno, function or "<module>", test.of, owner, test.unless)
 
 
 def _of_this(tree: ast.Module, waited: _Waited, places: Sequence[_Place], frame: FrameType) -> list[_Place]:
@@ -203,7 +209,17 @@ _WITHS = (ast.With, ast.AsyncWith)
 _Use = ast.Attribute | ast.With | ast.AsyncWith
 
 
-def _uses(body: Sequence[ast.AST], function: str, test: ast.expr | None) -> Iterator[tuple[_Use, str, ast.expr | None]]:
+class _Test(NamedTuple):
+    """A condition, and whether it must not hold."""
+
+    of: ast.expr | None
+    unless: bool = False
+
+
+_ALWAYS = _Test(None)
+
+
+def _uses(body: Sequence[ast.AST], function: str, test: _Test) -> Iterator[tuple[_Use, str, _Test]]:
     """Each method that is called or handed on, as `call_soon_threadsafe(done.set)` does, and each `with`; the function
     that it stands in, as Python names that, and the innermost condition that it is under: of an `if` around it, or of
     one before it that leaves.
@@ -212,12 +228,12 @@ def _uses(body: Sequence[ast.AST], function: str, test: ast.expr | None) -> Iter
         if isinstance(node, _Use):
             yield node, function, test
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield from _uses(node.body, f"{function}.{node.name}".lstrip("."), None)
+            yield from _uses(node.body, f"{function}.{node.name}".lstrip("."), _ALWAYS)
         elif isinstance(node, ast.If):
             yield from _uses([node.test], function, test)
-            yield from _uses(node.body, function, node.test)
-            yield from _uses(node.orelse, function, _not(node.test))
-            test = _not(node.test) if _leaves(node.body) and not node.orelse else test
+            yield from _uses(node.body, function, _Test(node.test))
+            yield from _uses(node.orelse, function, _Test(node.test, unless=True))
+            test = _Test(node.test, unless=True) if _leaves(node.body) and not node.orelse else test
         else:
             for part in _parts(node):
                 yield from _uses(part, function, test)
@@ -230,31 +246,6 @@ def _parts(node: ast.AST) -> Iterator[list[ast.AST]]:
             yield [value]
         elif isinstance(value, list):
             yield [each for each in value if isinstance(each, ast.AST)]
-
-
-def _not(test: ast.expr) -> ast.expr:
-    return test.operand if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) else _negated(test)
-
-
-def _negated(test: ast.expr) -> ast.expr:
-    """`x is not None` for `not x is None`, as people write it."""
-    if isinstance(test, ast.Compare) and len(test.ops) == 1 and type(test.ops[0]) in _OPPOSITE:
-        return ast.Compare(test.left, [_OPPOSITE[type(test.ops[0])]()], test.comparators)
-    return ast.UnaryOp(ast.Not(), test)
-
-
-_OPPOSITE: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-    ast.Lt: ast.GtE,
-    ast.GtE: ast.Lt,
-    ast.Gt: ast.LtE,
-    ast.LtE: ast.Gt,
-}
 
 
 def _leaves(body: Sequence[ast.stmt]) -> bool:

@@ -257,6 +257,7 @@ class CrashDetails(TypedDict):
     made: NotRequired[CallFacts]  # with what that actor was made
     call: NotRequired[CallFacts]  # which method it was at when it was last looked at
     called: NotRequired[str]  # the function of the task that it was at
+    timed: NotRequired[str]  # the function of the call in which the timer was set that ended it
     asked_by: NotRequired[str]  # the task that asked for what it was at, or "driver"
     memory: NotRequired[MemoryFacts]  # as it was last told
     seen: NotRequired[float]  # seconds between the last look at such a process, which the frames are of, and its end

@@ -6,6 +6,7 @@ import ast
 import linecache
 import operator
 import os
+import re
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
@@ -32,6 +33,9 @@ _SIZES = (ast.Name, ast.Attribute, ast.Constant, ast.Subscript, ast.BinOp, ast.o
 _INLINED = (ast.ListComp, ast.SetComp, ast.DictComp)  # from Python 3.12 on; a generator has a frame of its own
 INLINES = sys.version_info >= (3, 12)
 _NONE = object()
+_COLON = re.compile(r"[\s)]*:")
+_LONG = ("#", '"""', "'''", "\\")
+_INNER = re.compile(r"(?<=[(\[{]) | (?=[)\]}])|,(?= [)\]}])")  # of a long expression that takes several lines
 _Node = TypeVar("_Node", bound=ast.AST)
 
 _trees: dict[str, tuple[int, ast.Module | None]] = {}
@@ -52,6 +56,37 @@ def tree_of(filename: str) -> tuple[int, ast.Module | None]:
             _trees.clear()
         kept = _trees[filename] = (size, tree)
     return kept
+
+
+def own_text(node: ast.AST, filename: str) -> str:
+    """An expression or a statement as it stands in its file; of a block its head.
+
+    One of several lines is put into one, as Python writes it where there is a comment or a long text in it.
+    """
+    last = _end_of_head(node)
+    is_block = last is not node
+    line, column = getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
+    end, end_column = getattr(last, "end_lineno", 0), getattr(last, "end_col_offset", 0)
+    lines = [each.rstrip("\r\n").encode() for each in linecache.getlines(filename)[line - 1 : end]] if line else []
+    if len(lines) != end - line + 1 or (not is_block and isinstance(node, ast.stmt) and hasattr(node, "body")):
+        return ast.unparse(node)  # the file has changed, or it is a `try`, which has no head
+    colon = _COLON.match(lines[-1][end_column:].decode("utf-8", "replace")) if is_block else None
+    lines[-1] = lines[-1][:end_column]  # the columns are those of bytes
+    lines[0] = lines[0][column:]
+    text = " ".join(each.decode("utf-8", "replace").strip() for each in lines)
+    if (is_block and colon is None) or (len(lines) > 1 and any(each in text for each in _LONG)):
+        return ast.unparse(node)
+    return (_INNER.sub("", text) if len(lines) > 1 else text) + (colon[0] if colon else "")
+
+
+def _end_of_head(node: ast.AST) -> Any:
+    """What a block's head ends with; anything else is its own end."""
+    if isinstance(node, ast.With | ast.AsyncWith):
+        return node.items[-1].optional_vars or node.items[-1].context_expr
+    for name in ("iter", "test", "subject"):
+        if isinstance(node, ast.stmt) and not isinstance(node, ast.Assert) and hasattr(node, name):
+            return getattr(node, name)
+    return node
 
 
 def nodes_of(tree: ast.Module, *kinds: type[_Node]) -> tuple[_Node, ...]:
@@ -376,6 +411,6 @@ def _item(owner: Any, key: Any) -> Any:
 
 
 __all__ = [
-    *("comprehensions_at", "counts", "given_back", "holds", "is_at", "items_at", "look", "nodes_of", "short", "told"),
-    *("tree_of", "tries_of", "values"),
+    *("comprehensions_at", "counts", "given_back", "holds", "is_at", "items_at", "look", "nodes_of", "own_text"),
+    *("short", "told", "tree_of", "tries_of", "values"),
 ]

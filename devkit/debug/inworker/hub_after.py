@@ -311,8 +311,8 @@ async def _end_of(hub: Hub, worker_id: str, document: Document) -> Document | No
             return None
         known = found
     ago = float(document["time"]) - known["time"] if known.get("time") else 0.0
-    who = known.get("role") or "a worker"
-    return {"who": who, "pid": known["pid"], "reason": known["reason"], "ago": ago if ago > 0 else None}
+    who = kills.who({**known, "role": known.get("role") or "a worker"})
+    return {"who": who, "reason": known["reason"], "ago": ago if ago > 0 else None}
 
 
 async def _puts_of(hub: Hub, worker_id: str) -> list[Document]:

@@ -113,8 +113,13 @@ def who(killer: Document) -> str:
     """
     >>> who({"role": "driver", "pid": 3}), who({"role": "Watchdog", "pid": 7})
     ('the driver', 'Watchdog pid 7')
+    >>> who({"role": "Rollout", "pid": 7, "rank": 0})
+    'Rollout rank 0'
     """
-    return "the driver" if killer["role"] == "driver" else f"{killer['role']} pid {killer['pid']}"
+    if killer["role"] == "driver":
+        return "the driver"
+    rank = killer.get("rank")
+    return f"{killer['role']} pid {killer['pid']}" if rank is None else f"{killer['role']} rank {rank}"
 
 
 def _by(killer: Document, site: Document) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from types import FrameType, ModuleType
 from typing import Any
 
-from .expressions import look, nodes_of, tree_of
+from .expressions import look, nodes_of, own_text, tree_of
 from .sources import is_users
 
 MOST = 4  # functions that are named
@@ -46,7 +46,7 @@ def called_in_vain(error: BaseException) -> str:
     _, tree = tree_of(frame.f_code.co_filename)
     calls = nodes_of(tree, ast.Call) if tree else ()
     at_line = (node.func for node in calls if node.lineno <= line <= (node.end_lineno or node.lineno))
-    return next((ast.unparse(func) for func in at_line if _is_none(func, frame)), "")
+    return next((own_text(func, frame.f_code.co_filename) for func in at_line if _is_none(func, frame)), "")
 
 
 def _is_none(node: ast.expr, frame: FrameType) -> bool:

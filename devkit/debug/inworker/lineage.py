@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -28,6 +29,9 @@ _MISSING = ("NoneType", "object has no attribute")  # in the message of an error
 AWAITED = 200  # task ids that are kept of one error
 NEAR_SECONDS, LATE_SECONDS = 60.0, 10.0  # an error so long after a death, or before it is known, may be of it
 TASK_OWN, NO_ACTOR = 16, "f" * 24  # an id of a task ends with that of its actor; a task of none with this and the job's
+
+CANCELLED, INTERRUPT = "TaskCancelledError", "KeyboardInterrupt"
+_CANCELLED_TASK = re.compile(r"TaskID\(([0-9a-f]{48})\) was cancelled|[Tt]ask ([0-9a-f]{48})\b")  # in Ray's words
 
 Place = tuple[FrameType, int]  # a frame and the line it stood at
 
@@ -139,7 +143,22 @@ def is_of_a_death(kind: str) -> bool:
     >>> is_of_a_death("RayTaskError(ActorDiedError)"), is_of_a_death("ValueError")
     (True, False)
     """
-    return kind.removeprefix("RayTaskError(").removesuffix(")") in DEATHS
+    return _inner(kind) in DEATHS
+
+
+def cancelled_task(kind: str, message: str) -> str:
+    """The id of the task of which an error says that it was cancelled; of another, and where it does not, nothing.
+
+    >>> said = f"Task: TaskID({'1a' * 24}) was cancelled. "
+    >>> cancelled_task("RayTaskError(TaskCancelledError)", said) == "1a" * 24, cancelled_task("ValueError", said)
+    (True, '')
+    """
+    found = _CANCELLED_TASK.search(message) if _inner(kind) == CANCELLED else None
+    return found[1] or found[2] if found else ""
+
+
+def _inner(kind: str) -> str:
+    return kind.removeprefix("RayTaskError(").removesuffix(")")
 
 
 def link(records: Sequence[CrashRecord]) -> list[CrashRecord]:
@@ -151,6 +170,7 @@ def link(records: Sequence[CrashRecord]) -> list[CrashRecord]:
     told = {record.id for record in records if record.root is None and _tells_of_a_death(record)}
     # A death may be known later than what follows from it.
     ordered = sorted(records, key=lambda record: (record.id in told or record.root is not None, record.time))
+    interrupts = {(each.job_id, each.task_id): each.id for each in records[::-1] if _is_interrupted(each)}
     first: dict[tuple[str, str], str] = {}
     roots: dict[str, str] = {}
     supposed: set[str] = set()
@@ -163,6 +183,7 @@ def link(records: Sequence[CrashRecord]) -> list[CrashRecord]:
         if root is None and (death := _instance_before(record, deaths)) is not None:
             root = death
             supposed.add(record.id)
+        root = root or interrupts.get((record.job_id, _cancelled(record)))
         if root is None and record.task_id.strip("f") and record.kind in _RETRIED:  # not Ray's id of no task
             root = first.setdefault((record.job_id, record.task_id), record.id)
         if root is not None and root != record.id:
@@ -171,6 +192,15 @@ def link(records: Sequence[CrashRecord]) -> list[CrashRecord]:
         replace(record, root=roots.get(record.id), supposed=record.supposed or record.id in supposed)
         for record in records
     ]
+
+
+def _is_interrupted(record: CrashRecord) -> bool:
+    """Whether it is how `ray.cancel` ends a task, of which Ray tells the others only that it was cancelled."""
+    return record.exception["type"] == INTERRUPT and record.kind in _RETRIED and bool(record.task_id.strip("f"))
+
+
+def _cancelled(record: CrashRecord) -> str:
+    return cancelled_task(record.exception["type"], record.exception["message"])
 
 
 def _tells_of_a_death(record: CrashRecord) -> bool:

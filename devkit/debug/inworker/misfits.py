@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from . import beyond, connected, escapes, unwritable
-from .expressions import comprehensions_at, items_at, known, look
+from .expressions import comprehensions_at, items_at, known, look, own_text
 from .lineage import Place, places_of
 from .ports import command
 from .sources import is_users
@@ -56,7 +56,7 @@ def _keys(error: BaseException, places: Iterable[Place]) -> Iterator[str]:
         if type(owner) is not dict or len(owner) > ITEMS or error.args[0] in owner:
             continue
         if not known(key) or key == error.args[0]:
-            yield _no_key(ast.unparse(node.value), owner, error.args[0])
+            yield _no_key(own_text(node.value, first[0].f_code.co_filename), owner, error.args[0])
 
 
 def _rows(key: Any, places: list[Place]) -> Iterator[str]:
@@ -71,7 +71,7 @@ def _rows(key: Any, places: list[Place]) -> Iterator[str]:
         without = [at for at, row in enumerate(rows) if type(row) is dict and key not in row] if asks else []
         if without:
             more = f"; so it is with {len(without) - 1} more of the {len(rows)}" if len(without) > 1 else ""
-            name = f"{ast.unparse(loop.generators[0].iter)}[{without[0]}]"
+            name = f"{own_text(loop.generators[0].iter, frame.f_code.co_filename)}[{without[0]}]"
             yield f"{_no_key(name, rows[without[0]], key)}{more}"
 
 

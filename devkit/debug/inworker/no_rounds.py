@@ -20,7 +20,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from . import core, finding, line_warnings, noticeboard
-from .expressions import known, look, short, tree_of, values
+from .expressions import known, look, own_text, short, tree_of, values
 from .sources import is_users
 from .stacks import OURS
 from .training_loops import LOADER, NAMED, WHILE, Loop, bounds, is_computed, loops_of, may, names_of
@@ -165,12 +165,12 @@ def _first(loop: Loop, frame: FrameType) -> Began | None:
             "file": code.co_filename,
             "line": node.lineno,
             "who": code.co_qualname,
-            "text": _head(node),
+            "text": _head(node, code.co_filename),
             "trains": loop.trains,
             "at": loop.at,
             "first": found.is_first,
             "values": found.values,
-            "around": "" if loop.around is None else _head(loop.around),
+            "around": "" if loop.around is None else _head(loop.around, code.co_filename),
             "around_values": around,
         },
     )
@@ -265,10 +265,8 @@ def _has_items(value: Any) -> bool:
     return type(value) not in (list, tuple, dict, set) or len(value) > 0
 
 
-def _head(node: Any) -> str:
-    if isinstance(node, ast.While):
-        return short(f"while {ast.unparse(node.test)}", TEXT)
-    return short(f"for {ast.unparse(node.target)} in {ast.unparse(node.iter)}", TEXT)
+def _head(node: Any, file: str) -> str:
+    return short(own_text(node, file).removesuffix(":").rstrip(), TEXT)
 
 
 def _values(loop: Any, frame: FrameType) -> list[tuple[str, str]]:

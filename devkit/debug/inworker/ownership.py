@@ -140,11 +140,11 @@ def sentence(name: str, owner: Document | None, puts: list[Document]) -> str:
     """What became of an object's owner, and where the object is from.
 
     Args:
-        owner: {"who", "pid", "reason", "ago"}; None: nothing is known of it.
+        owner: {"who", "reason", "ago"}; None: nothing is known of it.
     """
     text = f"the object {_shown(name)}{LOST}"
     if owner is not None:
-        text += f", {owner['who']} pid {owner['pid']}: {owner['reason'].rstrip('.')}"
+        text += f", {owner['who']}: {owner['reason'].rstrip('.')}"
         text += f", {owner['ago']:.1f} s before" if owner.get("ago") is not None else ""
     if not is_put(name):
         return f"{text}; it is the result of a task that its owner had called"

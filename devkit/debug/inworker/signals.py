@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from .kills import who as sent_by
 from .passing import unframed
 from .stacks import users_lines
 from .words import NO_WORD
@@ -112,7 +113,7 @@ def sentence(reason: str, who: Document, note: Document, died: float) -> str:
     >>> sentence("exit code 3.", guard, note, 91.0)
     'exit code 3; 1.0 s before, Guard pid 7 sent it SIGTERM at /job/a.py:31 in Guard.check'
     """
-    by = "the driver" if who["role"] == "driver" else f"{who['role']} pid {who['pid']}"
+    by = sent_by(who)
     place = f"{note['file']}:{note['line']} in {note['function']}"
     ago = max(0.0, died - float(note.get("time", died)))
     if NO_WORD in reason and ago <= NEAR:

@@ -1,7 +1,8 @@
-"""What a dataset is set to in vain: workers of a `DataLoader` that live on keep their copy of its first epoch.
+"""What a dataset is set to in vain: workers of a `DataLoader` have copies of it, from when they started.
 
 With `persistent_workers` each worker is started once, with the dataset as it is then. What the program assigns to it
-later, a harder level, say, reaches no worker, and nothing says so.
+later, a harder level, say, reaches no worker, and nothing says so. Nor does what it assigns between `iter(loader)` and
+the first batch, as `load_state_dict` of a run that is resumed.
 """
 
 from __future__ import annotations
@@ -29,14 +30,19 @@ _MARK = "__devkit_stale__"
 _ENTRIES = ("__getitem__", "__getitems__", "__iter__", "__next__", "__call__")  # by which a worker runs it
 
 _made: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()  # by loader: where
-_sent: weakref.WeakKeyDictionary[Any, Parts] = weakref.WeakKeyDictionary()  # by iterator
+_sent: weakref.WeakKeyDictionary[Any, Parts] = weakref.WeakKeyDictionary()  # by iterator whose workers live on
+_fresh: weakref.WeakKeyDictionary[Any, tuple[Parts, str]] = weakref.WeakKeyDictionary()  # by one without a batch yet
 
 
 class _Use(NamedTuple):
-    """Which attributes the code of a class takes, and which it sets itself: those are each worker's own."""
+    """Which attributes the code of a class takes, and which it sets itself: those are each worker's own.
+
+    `sets`: by methods that only the program calls.
+    """
 
     reads: frozenset[str]
     writes: frozenset[str]
+    sets: frozenset[str]
 
 
 def watch() -> None:
@@ -52,6 +58,9 @@ def _watch(module: Any) -> None:
         original = getattr(kind, name)
         if not hasattr(original, _MARK):
             setattr(kind, name, _followed(original, after))
+    first = module._MultiProcessingDataLoaderIter._next_data
+    if not hasattr(first, _MARK):
+        module._MultiProcessingDataLoaderIter._next_data = _begun(first)
 
 
 def _followed(original: Any, after: Any) -> Any:
@@ -70,6 +79,22 @@ def _followed(original: Any, after: Any) -> Any:
     return calls
 
 
+def _begun(original: Any) -> Any:
+    @functools.wraps(original)
+    def gives(self: Any) -> Any:
+        if self in _fresh:
+            with suppress(Exception):  # as above
+                _begins(self)
+        try:
+            return original(self)
+        except BaseException as error:
+            unframed(error)
+            raise
+
+    setattr(gives, _MARK, True)
+    return gives
+
+
 def _site() -> str:
     at = next(users_lines(sys._getframe(1)), None)
     return f"{os.path.basename(at['file'])}:{at['line']}" if at else ""
@@ -77,37 +102,49 @@ def _site() -> str:
 
 def _resets(iterator: Any, loader: Any) -> None:
     """At the first epoch its workers have just started."""
-    if not loader.persistent_workers:
-        return
-    now = _parts(loader)
+    now = _parts(loader.dataset, loader.collate_fn) if loader.persistent_workers else {}
     if iterator not in _sent:
-        _sent[iterator] = now
+        _fresh[iterator] = _parts(loader.dataset, loader.collate_fn, also_set=True), _made.get(loader, "")
+        if loader.persistent_workers:
+            _sent[iterator] = now
         return
-    for way, was, text in differing(_sent[iterator], now)[:SHOWN]:
-        made = f", which was made at {_made[loader]}," if _made.get(loader) else ""
-        said = f"{way} is {shown(text)} here, and was {shown(was)} when the workers of this DataLoader{made} started: "
-        once(f"stale {way}", f"{said}they live on (persistent_workers), and keep what it was then", 1)
+    _tell(_sent[iterator], now, _made.get(loader, ""), "they live on (persistent_workers), and keep what it was then")
 
 
-def _parts(loader: Any) -> Parts:
+def _begins(iterator: Any) -> None:
+    """Its first batch is asked for."""
+    was, made = _fresh.pop(iterator)
+    now = _parts(iterator._dataset, iterator._collate_fn, also_set=True)
+    _tell(was, now, made, "they have copies, with what it was then")
+
+
+def _tell(before: Parts, now: Parts, made: str, why: str) -> None:
+    for way, was, text in differing(before, now)[:SHOWN]:
+        loader = f"this DataLoader{f', which was made at {made},' if made else ''}"
+        said = f"{way} is {shown(text)} here, and was {shown(was)} when the workers of {loader} started: {why}"
+        once(f"stale {way}", said, 2)
+
+
+def _parts(dataset: Any, collate: Any, also_set: bool = False) -> Parts:
+    """`also_set`: with what a worker counts up itself, from where the program has set it."""
     found: Parts = {}
-    for name in ("dataset", "collate_fn"):
-        for way, value in _settings(getattr(loader, name), name, DEPTH):
+    for name, whole in (("dataset", dataset), ("collate_fn", collate)):
+        for way, value in _settings(whole, name, DEPTH, also_set):
             found |= {f"{way}{rest}": text for rest, text in parts(value, way.rpartition(".")[2]).items()}
     return found
 
 
-def _settings(value: Any, way: str, depth: int) -> Iterator[tuple[str, Any]]:
+def _settings(value: Any, way: str, depth: int, also_set: bool) -> Iterator[tuple[str, Any]]:
     """The attributes that the workers take of it, also of what it keeps."""
     kind: Any = type(value)
     if not depth or not isinstance(kind, type) or kind is FunctionType:
         return
     use = _use(kind)
     for name, each in attributes(value):
-        if name in use.reads and name not in use.writes:
+        if name in use.reads and (name not in use.writes or (also_set and name in use.sets)):
             yield f"{way}.{name}", each
             if any(hasattr(type(each), entry) for entry in _ENTRIES) and type(each).__module__ != "builtins":
-                yield from _settings(each, f"{way}.{name}", depth - 1)
+                yield from _settings(each, f"{way}.{name}", depth - 1, also_set)
 
 
 @functools.lru_cache(maxsize=100)
@@ -127,7 +164,15 @@ def _use(kind: type) -> _Use:
                     if name not in seen:
                         seen.add(name)
                         waiting.append(name)
-    return _Use(frozenset(reads), frozenset(writes))
+    others = {name for each in kind.__mro__ for name in vars(each)} - seen - {"__init__"}
+    sets = {
+        str(instruction.argval)
+        for name in others
+        for code in _codes(kind, name)
+        for instruction in dis.get_instructions(code)
+        if instruction.opname == "STORE_ATTR"
+    }
+    return _Use(frozenset(reads), frozenset(writes), frozenset(sets) if writes else frozenset())
 
 
 def _codes(kind: type, name: str) -> Iterator[CodeType]:

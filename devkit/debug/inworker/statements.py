@@ -16,7 +16,7 @@ from typing import Any
 
 from . import counterparts, keeps, one_moment
 from .caught import handled
-from .expressions import holds, look, nodes_of, short, tree_of, values
+from .expressions import holds, look, nodes_of, own_text, short, tree_of, values
 from .flags import endless
 from .polls import around, asking, outwards, tasks, under
 from .redaction import scrub_start
@@ -89,7 +89,7 @@ def _line(frame: FrameType) -> Document:
     code, found = frame.f_code, _statement_at(frame)
     return {
         "at": {"file": code.co_filename, "line": frame.f_lineno or 0, "function": code.co_qualname},
-        "text": "" if found is None else scrub_start(short(ast.unparse(found), TEXT), TEXT, code=True),
+        "text": "" if found is None else scrub_start(short(own_text(found, code.co_filename), TEXT), TEXT, code=True),
         "values": {} if found is None else dict(values(_looked_at(found), frame, VALUES)),
         "loop": around(frame),
         "under": under(frame),

@@ -80,7 +80,7 @@ def _doing(document: Document) -> None:
     _list(document.get("maps", []), lambda each: _need(_kinds(each, maps), maps))
     _list(document.get("methods", []), lambda each: _kinds({"name": each}, {"name": str}))
     if "alarm" in document:
-        _need(_kinds(document["alarm"], kinds), kinds)
+        _need(_kinds(document["alarm"], {**kinds, "call": str}), kinds)
         if not is_number(document["alarm"]["due"]):
             raise TypeError("its time is no number")
     if "cpu" in document and not all(is_number(document["cpu"][name]) for name in ("used", "limit")):

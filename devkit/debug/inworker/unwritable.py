@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from types import CodeType, FrameType
 from typing import Any
 
-from .expressions import look, nodes_of, tree_of
+from .expressions import look, nodes_of, own_text, tree_of
 from .lineage import Place
 from .sources import is_users
 
@@ -149,7 +149,7 @@ def _array_of(array: Any, node: ast.AST, frame: FrameType) -> tuple[str, Any]:
     while isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
         value = look(node, frame)
         if isinstance(value, array):
-            return f"`{ast.unparse(node)}`", value
+            return f"`{own_text(node, frame.f_code.co_filename)}`", value
         if isinstance(node, ast.Name):
             break
         node = node.value

@@ -48,7 +48,8 @@ def vanished(
         died: when, in seconds since the epoch; None: now.
     """
     ended = time.time() if died is None else died
-    if known := alarms.sentence(seen, ended) or cpu_limit.sentence(seen, ended):
+    by_timer = alarms.sentence(seen, ended)
+    if known := by_timer or cpu_limit.sentence(seen, ended):
         reason = known if reason == NO_WORD_YET else reason.replace(NO_WORD, known)
     words, other = (words or {}, "") if is_of_end(words or {}, reason, ended) else ({}, _of_another(words or {}, ended))
     # Of an actor that could not be made Ray's table has the first call that waited for it.
@@ -81,6 +82,8 @@ def vanished(
         "reason": reason,
     }
     document.update(_known(identity, task, seen or {}))
+    if by_timer and (call := str((seen or {})["alarm"].get("call") or "")):
+        document["timed"] = call.rpartition(".")[2]
     document.update({"elsewhere": True} if words.get("elsewhere") else {})
     if last_seen is not None and bare:
         # While it stays in its place nothing is told: it was looked at no longer ago than that.

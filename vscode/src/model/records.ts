@@ -181,6 +181,8 @@ export interface CrashDetails {
   readonly call?: CallFacts;
   /** the function of the task that it was at */
   readonly called?: string;
+  /** the function of the call in which the timer was set that ended it */
+  readonly timed?: string;
   /** the task that asked for what it was at, or "driver" */
   readonly asked_by?: string;
   /** as it was last told */
