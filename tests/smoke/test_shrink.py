@@ -336,11 +336,11 @@ def test_what_a_full_run_refuses_of_a_model_is_refused(role: str) -> None:
 
 
 def test_adapters_stay_and_are_narrow() -> None:
-    """Two columns that count twice, of the modules that the command names."""
+    """Eight columns that count four times, of the modules that the command names."""
     words = [f"{M}.lora_rank=32", f"{M}.lora_alpha=16", f"{M}.target_modules=[q_proj,v_proj]"]
     plan = make_plan(words, None)
     model, critic = tiny_of(plan).actor_rollout_ref.model, tiny_of(plan).critic.model
-    assert (model.lora_rank, model.lora_alpha, model.target_modules) == (2, 4.0, ["q_proj", "v_proj"])
+    assert (model.lora_rank, model.lora_alpha, model.target_modules) == (8, 32.0, ["q_proj", "v_proj"])
     assert critic.lora_rank == 0
     assert plan.kept[f"{M}.target_modules"] == ["q_proj", "v_proj"]
     assert {cut.key for cut in plan.cut} >= {f"{M}.lora_rank", f"{M}.lora_alpha"}
