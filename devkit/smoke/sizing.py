@@ -24,7 +24,7 @@ MIN_ROWS = 16  # sequences per mini-batch: fewer, and the learning gate's gradie
 PROMPT_TOKENS, RESPONSE_TOKENS = 96, 12
 WARMUP_STEPS = 2  # of a run that has a warm-up
 WARMUP_RATIO = 0.1  # of the steps, where the run's is a ratio: as many of the learning gate's
-# Of adapters, and lora_alpha / lora_rank: of rank 2, counted twice, they moved a weight by a fifth of what its rate does.
+# Of adapters, and lora_alpha / lora_rank: of rank 2, counted twice, they moved a weight by a fifth of its rate.
 RANK, LORA_SCALE = 8, 4
 LEAST_RATE = 0.5  # where a cosine ends, as a share of the rate
 
