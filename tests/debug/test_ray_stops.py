@@ -222,10 +222,12 @@ def test_what_a_dead_driver_leaves(cluster: Cluster) -> None:
 # ---- the driver
 
 
+@pytest.mark.usefixtures("scene")  # the hub ends with the last job, and forgets what it has seen
 def test_a_breakpoint_of_the_driver_without_a_terminal(launch: Callable[..., Job]) -> None:
     program = str(PROGRAMS / "driver.py")
     passing = [launch("--", sys.executable, program) for _ in range(3)]
-    waiting = launch("--wait", "--timeout", "1", "--", sys.executable, program)
+    seconds = str(stretched(3))  # that the hub hears of the stop while it is one
+    waiting = launch("--wait", "--timeout", seconds, "--", sys.executable, program)
     assert waiting.end() == 0 and "went on" in waiting.out
     [end] = eventually(lambda: [end for end in waiting.cluster.ps()["gone"] if end["job_id"] == waiting.id])
     assert (end["role"], end["line"], end["reason"]) == ("driver", mark("driver.py", "here"), "timeout")

@@ -27,11 +27,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)  # xdist's
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """For `-n auto`: as many as there are cores where tests start Rays, one more for quick ones; None: as usual."""
-    cores = len(os.sched_getaffinity(0))
-    if config.option.tier == "quick":  # half of their time is spent waiting for programs that they have started
-        return cores + 1
-    return cores if config.option.tier in RAYS else None
+    """For `-n auto`, as many as there are cores where tests start Rays; None: as usual."""
+    return len(os.sched_getaffinity(0)) if config.option.tier in RAYS else None
 
 
 def _file_of(config: pytest.Config, word: str) -> Path | None:
