@@ -387,7 +387,7 @@ def test_who_marks_the_items_of_a_queue_as_done_could_end_its_join(made: Any, wa
     assert (found and [each["function"] for each in found["at"]]) == at
 
 
-def test_an_event_that_another_event_loop_has_set_is_said_to_be_set(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_that_another_event_loop_has_set_is_said_to_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """As Ray runs the methods of each concurrency group on a loop of its own."""
     mine, other, event = asyncio.new_event_loop(), asyncio.new_event_loop(), asyncio.Event()
 
@@ -418,3 +418,4 @@ def test_an_event_that_another_event_loop_has_set_is_said_to_be_set(run: Any, mo
     waits.result(20)
     for loop in (mine, other):
         loop.call_soon_threadsafe(loop.stop)
+    eventually(lambda: mine.is_closed() and other.is_closed(), "both have ended", 20)
