@@ -349,7 +349,9 @@ def _ended(document: Document) -> Ended:
     at = document.get("at")
     many = int(document.get("count", 1)), bool(document.get("alike", True)), int(document.get("open", 0))
     said = str(document["said"])
-    return Ended(str(document["kind"]), str(document["name"]), said, frame(at) if at else None, *many)
+    known = document.get("reaches") or {"file": "", "names": ()}
+    reaches = str(known["file"]), frozenset(map(str, known["names"]))
+    return Ended(str(document["kind"]), str(document["name"]), said, frame(at) if at else None, *many, *reaches)
 
 
 def _caught(document: Document) -> Caught:
@@ -377,6 +379,7 @@ def _lock(document: Document) -> LockWait:
         str(document.get("call") or ""),
         (str(then["thread"]), frame(then["at"])) if then else None,
         frame(kept) if kept else None,
+        str(document.get("what") or ""),
     )
 
 

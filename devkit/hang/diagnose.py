@@ -317,6 +317,7 @@ def _standing(case: Case) -> Verdict:
     if failed is not None:
         cause = f"{failed.raised(case.now.time)}: it may be one that the others wait for; "
         evidence = (words.crash(failed.crash), *evidence)
+    evidence = (*reasons.aside(first), *evidence) if first.doing == "wait" else evidence
     why = reasons.ended(first) if first.doing in ("wait", "sleep", "io") and not cause else ""
     whom = "them" if len(alike) > 1 else words.name(first) if line.hops or why or called else "it"
     tail = _who_waits([state for state in at_work if state.waits_for_others], alike, awaited, whom)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from devkit.debug.stack_groups import CHILD
-from devkit.hang import words
+from devkit.hang import lines, words
 from devkit.hang.case import Case
 from devkit.hang.facts import FarEnd
 from devkit.hang.records import NamedThread
-from devkit.hang.states import ACCEPTS, State
+from devkit.hang.states import ACCEPTS, OF_A_CHILD, State
 
 MOST = 4  # hops that are told
 _TCP = re.compile(r"TCP (?P<local>\S+) (?:to (?P<remote>\S+)|\(listening\))")
@@ -19,6 +19,7 @@ _LOCKS = ("flock", "fcntl")
 _ANYWHERE = ("0.0.0.0", "[::]", "::")
 _OF_THE_NODE = re.compile(r"127\.|\[?::1\]?$|\[?::ffff:127\.")  # the same address is another place on each node
 _SILENT = ", which waits for data from it, too: what either has written may still lie in a buffer of its own"
+_RUNS = re.compile(r"<(Popen|[A-Za-z]*Process)\b.* pid (?P<pid>\d+), running>$")
 _LISTENS = re.compile(r"TCP \S+ \(listening\)")
 
 
@@ -72,9 +73,11 @@ class Line(NamedTuple):
     def of(self, alike: Sequence[State], first: State) -> str:
         """Behind the names of several that wait for the like: whose other end that is."""
         text = str(self)
-        return (
-            text if len(alike) == 1 else text.replace("; its other end", f"; of {words.name(first)}, the other end", 1)
-        )
+        if len(alike) == 1:
+            return text
+        who = words.name(first)
+        text = text.replace("; that is ", f"; that of {who} is ", 1) if text.startswith("; that is ") else text
+        return text.replace("; its other end", f"; of {who}, the other end", 1)
 
 
 def _far(found: Sequence[FarEnd]) -> str:
@@ -164,6 +167,8 @@ def _reads(state: State) -> bool:
 def _hop(case: Case, state: State) -> Hop | None:
     if state.doing != "io" or state.moved or is_server(state):
         return None
+    if (child := _child(case, state)) is not None:
+        return Hop(child, "that is {}")
     if (found := _TCP.search(state.about)) and found["remote"]:
         owner = _owner(case, state, found["remote"])
         if owner is None:
@@ -177,6 +182,16 @@ def _hop(case: Case, state: State) -> Hop | None:
     end = _at_its_pipes(case, state)
     alone = end is not None and not _without_devkit(case, state) and len(_who_may(case, state)) < 2
     return Hop(end, f"its other end is {{}}'s{'' if alone else ' (and that of others)'}") if end else None
+
+
+def _child(case: Case, state: State) -> State | None:
+    """For whose end it waits, where the line at which it stands shows just one process, and that one stands."""
+    if not state.about.endswith(OF_A_CHILD):
+        return None
+    values = (value for stack in lines.at_place(state) for _, value in stack.lines[0].values)
+    pids = {int(found["pid"]) for value in values if (found := _RUNS.match(value))}
+    child = _only([each for each in _neighbours(case, state) if {each.facts.pid} == pids and case.is_child(each)])
+    return child if child is not None and child.place and not child.moved else None
 
 
 def _serves(case: Case, owner: State, address: str, asks: State) -> tuple[str, str]:

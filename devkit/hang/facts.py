@@ -102,6 +102,7 @@ class LockWait:
     call: str = ""  # the outermost function of the program
     then: tuple[str, Frame] | None = None  # the thread of the process that this one was forked from, which holds it
     kept_at: Frame | None = None  # where a coroutine of its own event loop, which holds it, awaits something
+    what: str = ""  # of one that is no lock of the program's: "the import of module m, which thread t has begun"
 
 
 @dataclass(frozen=True)
@@ -173,13 +174,15 @@ class Lookup:
 class Ended:
     """A thread of a process that has ended, or an asyncio task that has failed and that nobody awaits, or not yet."""
 
-    kind: str  # thread, task, part: of an `asyncio.gather` that waits for other parts
+    kind: str  # thread, task, cancelled, part: of an `asyncio.gather` that waits for other parts
     name: str
     said: str = ""  # what it raised
-    at: Frame | None = None
+    at: Frame | None = None  # of a cancelled task: where it was made
     count: int = 1  # tasks of that name that failed there
     alike: bool = True  # whether all of them raised just that
     open: int = 0  # tasks of that name that are not done
+    file: str = ""  # of a task's coroutine, if it is known what of that file it may come to
+    reaches: frozenset[str] = frozenset()  # the last names of those functions
 
 
 @dataclass(frozen=True)

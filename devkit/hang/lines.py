@@ -75,12 +75,18 @@ def of_stacks(stacks: Sequence[tuple[Line, ...]], *, around: bool = False) -> li
         if not loop and not any(map(_tells, callers)):
             word = "further out"
             continue
-        signal = stacks[0][number - 1].signal
+        signal = _signal([stack[number - 1] for stack in stacks])
         word = f"interrupted by {signal}" if signal else word
         lines.append(f"{INDENT}{word} at {short_path(at.file)}:{at.line}: {_line(callers)}")
         lines += loop
         word = "called"
     return lines
+
+
+def _signal(lines: Sequence[Line]) -> str:
+    """How often it has come since may differ."""
+    known = {line.signal for line in lines}
+    return lines[0].signal if len(known) == 1 else lines[0].signal.partition(" (")[0]
 
 
 def _met(lines: Sequence[Line]) -> list[str]:

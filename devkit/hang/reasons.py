@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from devkit.debug.inworker.caught import TASK
+from devkit.debug.inworker.counterparts import MOST as MOST_ENDS
 from devkit.debug.inworker.swallowing import OF_TASKS
 from devkit.debug.inworker.words import CONNECTION, QUEUED
-from devkit.debug.naming import count
+from devkit.debug.naming import count, short_path
 from devkit.debug.stack_groups import LOOP_THREAD
 from devkit.hang import lines
 from devkit.hang.facts import Ended, InnerWait
 from devkit.hang.standing import Line
 from devkit.hang.states import State, inner_wait
-from devkit.hang.words import at_frame, name
+from devkit.hang.words import at_frame, for_what, name
 
 _TELLING = (CONNECTION, QUEUED)  # why a wait of the kind does not end
 
@@ -22,9 +25,71 @@ def cause(state: State) -> str:
     by = {end.function for line in _lines_at(state, inner) if line.ends for end in line.ends.at} if inner else set()
     each = next((each for each in state.facts.ended if each.kind == "task" and each.name in by), None)
     if each is None:
-        return ""
+        return _gone(state, by)
     what = f"the background task {each.name}" if each.count == 1 else f"{each.count} background tasks {each.name}"
     return f"{what} of {name(state)}{failed(each, in_all(state, each))}; "
+
+
+def _gone(state: State, by: set[str]) -> str:
+    """The background task that was cancelled, where nothing else in the file would end what is waited for."""
+    line = _known_ends(state)
+    if line is None or line.ends is None:
+        return ""
+    over = [each for each in state.facts.ended if each.kind == "cancelled" and each.name in by and not each.open]
+    # Of several, one item's each, the one that would do what is waited for may have ended otherwise.
+    gone = [each for each in over if each.count == 1 or line.ends.how.startswith("worked off")]
+    if {each.name for each in gone} != by or _stand_in(state, by):
+        return ""
+    text = " and ".join(f"{each.name}{_made(each)}" for each in gone)
+    were = "s" if len(gone) > 1 else "", "were" if len(gone) > 1 else "was"
+    only = f"and nothing else in {short_path(line.at.file)} would have {line.ends.what} {line.ends.how}"
+    return f"the background task{were[0]} {text} of {name(state)} {were[1]} cancelled, {only}; "
+
+
+def _known_ends(state: State) -> Line | None:
+    """The line at which it waits, if all lines of its file are known that would end that: any task may have kept what
+    is to be released, and of many such lines some are left out.
+    """
+    inner = inner_wait(state)
+    found = next((each for each in _lines_at(state, inner) if each.ends), None) if inner else None
+    if found is None or found.ends is None or found.ends.how == "released":
+        return None
+    return found if 0 < len(found.ends.at) < MOST_ENDS else None
+
+
+def _made(task: Ended) -> str:
+    return f" (made at {short_path(task.at.file)}:{task.at.line})" if task.at else ""
+
+
+def _stand_in(state: State, functions: Container[str]) -> bool:
+    return any(line.at.function in functions for stack in state.facts.standing for line in stack.lines)
+
+
+def _blamed(state: State) -> list[Ended]:
+    """The background tasks that have failed and may be why it waits: not one that, as the file stands, comes to none of
+    the lines that would end the wait, where nothing that waits comes to these either.
+    """
+    tasks = [each for each in state.facts.ended if each.kind == "task"]
+    line = _known_ends(state) if tasks else None
+    if line is None or line.ends is None:
+        return tasks
+    by = {end.function for end in line.ends.at}
+    last = {each.rpartition(".")[2] for each in by}
+    if _stand_in(state, by):
+        return tasks
+    return [each for each in tasks if each.file != line.at.file or not each.reaches.isdisjoint(last)]
+
+
+def aside(state: State) -> tuple[str, ...]:
+    """Of the background tasks that have failed and are not blamed."""
+    blamed = _blamed(state)
+    rest = [each for each in state.facts.ended if each.kind == "task" and each not in blamed]
+    tasks = [each for each in rest if not in_all(state, each)]  # else said of the error that the task keeps
+    whats = ("its background task" if each.count == 1 else f"{each.count} of its background tasks," for each in tasks)
+    return tuple(
+        f"{name(state)}: {what} {each.name}{',' * (each.count > 1)}{failed(each, in_all(state, each))}"
+        for each, what in zip(tasks, whats, strict=True)
+    )
 
 
 def in_all(state: State, task: Ended) -> int:
@@ -54,18 +119,18 @@ def failed(task: Ended, many: int = 0) -> str:
 
 def ended(state: State) -> str:
     """What of a process that waits has ended: it may be what it waits for."""
-    tasks = [each for each in state.facts.ended if each.kind == "task"]
+    tasks = _blamed(state)
     if tasks:
         first = tasks[0]
         what = "its background task" if first.count == 1 else f"{first.count} of its background tasks,"
         too = "; others of its background tasks have failed, too" if len(tasks) > 1 else ""
         return f"; {what} {first.name}{',' * (first.count > 1)}{failed(first, in_all(state, first))}{too}"
-    known = next((each for each in state.facts.ended if each.said), None)
+    known = next((each for each in state.facts.ended if each.said and each.kind != "task"), None)
     if known and known.kind == "part":
         return f"; {known.name} has failed meanwhile: {known.said}{at_frame(known.at)}"
     if known:
         return f"; its thread {known.name} ended with {known.said}{at_frame(known.at)}"
-    threads = [each.name for each in state.facts.ended]
+    threads = [each.name for each in state.facts.ended if each.kind == "thread"]
     return f"; its thread{'s' * (len(threads) > 1)} {', '.join(threads)} ended before" if threads else ""
 
 
@@ -96,6 +161,9 @@ def _locked(state: State) -> str:
     """Which thread holds the lock, for what that one waits, and whether who could end that wants the lock, too."""
     wait = next((each for each in state.facts.locks if each.at == state.place), state.facts.locks[0])
     inner = next((each for each in state.facts.inner if each.thread == wait.holder), None)
+    if wait.what:
+        waits = f"; that one waits for {inner.what}{at_frame(inner.at)}" if inner else ""
+        return f"; that is {for_what(wait)}{waits}"
     if not wait.holder or inner is None:
         return ""
     text = f"; thread {wait.holder} holds it, and waits for {inner.what}{at_frame(inner.at)}"
@@ -175,4 +243,4 @@ def held_up(state: State) -> str:
     return f"; that blocks the event loop of its actor{others if state.facts.coroutines else ''}"
 
 
-__all__ = ["cause", "ended", "failed", "held_up", "why"]
+__all__ = ["aside", "cause", "ended", "failed", "held_up", "why"]

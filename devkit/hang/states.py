@@ -60,6 +60,7 @@ CHILD_CALLS = frozenset({"wait4", "waitid"})
 IN_C = (
     "something within a call of C"  # the innermost frame is the program's own: Python's waits have frames of their own
 )
+OF_A_CHILD = "the end of a child process"
 MEETINGS = frozenset(
     {"init_process_group", "new_group", "new_subgroups", "split_group", "rendezvous", "tcp_rendezvous"}
 )
@@ -290,7 +291,7 @@ def _io(call: str, target: str) -> str:
     ('to open a file', 'on file descriptors (epoll_wait)')
     """
     if call in CHILD_CALLS:
-        return "for the end of a child process"
+        return f"for {OF_A_CHILD}"
     if call not in _IO_WORDS:
         return f"on {target or 'file descriptors'} ({'poll' if call == 'ppoll' else call})"
     return f"{_IO_WORDS[call]} {target or _UNKNOWN.get(call, 'a file descriptor')}"

@@ -278,9 +278,17 @@ def circle(waits: Sequence[LockWait]) -> str:
         return f"thread {wait.thread} waits{at_frame(wait.at)} for a lock{held}"
     parts = []
     for wait in waits:
+        if wait.what:
+            parts.append(f"thread {wait.thread} waits{at_frame(wait.at)} for {for_what(wait)}")
+            continue
         taken = f", which took it{at_frame(wait.held_at)}" if wait.held_at else ""
         parts.append(f"thread {wait.thread} waits{at_frame(wait.at)} for a lock of thread {wait.holder}{taken}")
     return "; ".join(parts)
+
+
+def for_what(wait: LockWait) -> str:
+    """Of one that waits for no lock of the program's."""
+    return f"{wait.what}{f', and which is{at_frame(wait.held_at)}' if wait.held_at else ''}"
 
 
 def calls(circle: Sequence[Link]) -> str:

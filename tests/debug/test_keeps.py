@@ -100,3 +100,26 @@ def test_of_a_loop_that_asks_a_change_is_seen_where_it_is_not_shown() -> None:
     counters = [dict.fromkeys(range(9), 0), {**dict.fromkeys(range(9), 0), 8: 1}]
     for before, after in (texts, counters):
         assert keeps.brief(before) == keeps.brief(after) and keeps.content(before) != keeps.content(after)
+
+
+def test_an_ordered_dictionary_in_its_own_order() -> None:
+    """The dictionary below it keeps the order in which the keys came."""
+    kept = collections.OrderedDict((key, number) for number, key in enumerate("abcd"))
+    kept.move_to_end("a")
+    assert keeps.brief(kept) == "{'b': 1, 'c': 2, 'd': 3, ... 1 more}"
+
+
+class Key:
+    """Whose hash is code of the program's."""
+
+    runs = 0
+
+    def __hash__(self) -> int:
+        Key.runs += 1
+        return 1
+
+
+def test_of_an_ordered_dictionary_whose_order_is_the_programs_code_to_find_no_order_is_shown() -> None:
+    kept = collections.OrderedDict({Key(): 1})
+    before = Key.runs
+    assert (keeps.brief(kept), Key.runs) == ("OrderedDict of 1", before)

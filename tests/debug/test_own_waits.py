@@ -365,3 +365,57 @@ def test_queues_of_ray_from_which_a_thread_takes_elsewhere(monkeypatch: pytest.M
     assert lines["a"] == ("return self.source.get()  # in another method", "Stage.next") and set(lines) == {"a", "c"}
     monkeypatch.undo()
     assert Stage().run(Queue("c")) == [], "it is in no queue of Ray"
+
+
+@pytest.mark.parametrize(
+    ("made", "wait", "at"),
+    [
+        (asyncio.Queue, "it.join()", ["other"]),
+        (lambda: threading.Thread(target=int), "it.join()", None),
+        (lambda: ",", "it.join(['a'])", None),
+    ],
+)
+def test_who_marks_the_items_of_a_queue_as_done_could_end_its_join(made: Any, wait: str, at: list[str] | None) -> None:
+    text = "def here(it):\n    yield\n\ndef other(it):\n    it.task_done()\n"
+    name = f"<of a join {wait} {at}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    space: dict[str, Any] = {}
+    exec(compile(text, name, "exec"), space)
+    coroutine = space["here"](made())
+    next(coroutine)
+    found = counterparts.of(ast.parse(wait).body[0], coroutine.gi_frame, {})
+    assert (found and [each["function"] for each in found["at"]]) == at
+
+
+def test_an_event_that_another_event_loop_has_set_is_said_to_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Ray runs the methods of each concurrency group on a loop of its own."""
+    mine, other, event = asyncio.new_event_loop(), asyncio.new_event_loop(), asyncio.Event()
+
+    def forever(loop: asyncio.AbstractEventLoop) -> None:
+        loop.run_forever()
+        loop.close()
+
+    for loop in (mine, other):
+        threading.Thread(target=forever, args=(loop,), daemon=True).start()
+
+    async def generate() -> None:
+        await event.wait()
+
+    async def resume() -> None:
+        event.set()
+
+    def told() -> list[str]:
+        return [str(each["what"]) for each in primitives.describe({}, {}) if each["call"].endswith("generate")]
+
+    waits = asyncio.run_coroutine_threadsafe(generate(), mine)
+    eventually(lambda: told() == ["an asyncio.Event that is not set"], "it waits", 20)
+    asyncio.run_coroutine_threadsafe(resume(), other).result(20)
+    assert told() == [primitives.AN_EVENT]
+    with monkeypatch.context() as patched:
+        patched.setattr(primitives.told, "is_asleep", lambda loop: False)
+        assert told() == [primitives.SET]
+    mine.call_soon_threadsafe(lambda: None)
+    waits.result(20)
+    for loop in (mine, other):
+        loop.call_soon_threadsafe(loop.stop)
+    eventually(lambda: mine.is_closed() and other.is_closed(), "both have ended", 20)

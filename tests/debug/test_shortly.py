@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import multiprocessing
 import socket
 import sys
 import threading
@@ -108,3 +109,14 @@ def test_a_dictionary_of_containers_that_another_thread_fills_is_told() -> None:
         over.set()
         sys.setswitchinterval(interval)
         filler.join()
+
+
+def test_a_forked_child_is_not_said_to_be_not_started_within_itself() -> None:
+    """It was forked while its own object, and those of the ones to come, had no child yet."""
+    context = multiprocessing.get_context("fork")
+    said = context.SimpleQueue()
+    children = [context.Process(target=lambda: said.put(list(map(told, children))), name=f"g-{n}") for n in range(2)]
+    assert told(children[0]) == "<ForkProcess g-0, not started>"
+    children[0].start()
+    assert said.get() == ["<ForkProcess g-0, this process>", "<ForkProcess g-1>"]
+    children[0].join()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import multiprocessing
 import queue
 import signal
 import sys
@@ -759,3 +760,77 @@ def test_of_a_thread_that_goes_on_at_each_look_the_text_alone_is_told(monkeypatc
             "values": {},
         }
     ), line
+
+
+def test_frames_that_a_child_has_of_its_parent_are_not_where_it_is() -> None:
+    context = multiprocessing.get_context("fork")
+    said = context.SimpleQueue()
+
+    def works() -> None:
+        frames = {1: sys._getframe()}
+        [own] = [each for each in statements.describe(frames, {1: "MainThread"}) if each["thread"] == "MainThread"]
+        said.put([line["at"]["function"].rpartition(".")[2] for line in own["lines"]])
+
+    def starts() -> None:
+        for child in [context.Process(target=works)]:
+            child.start()
+            child.join()
+
+    starts()
+    assert said.get() == ["works"]
+
+
+class Writer:
+    """Which a signal asks to write what it has, while it may be writing."""
+
+    def __init__(self) -> None:
+        self.mutex = threading.Lock()
+        self.left = 3
+        self.seen: list[list[Document]] = []
+
+    def append(self) -> None:
+        with self.mutex:
+            self.write()
+
+    def write(self) -> None:
+        signal.raise_signal(signal.SIGUSR1)  # @held
+
+    def on_preempt(self, _number: int, _frame: FrameType | None) -> None:
+        self.flush()
+
+    def flush(self) -> None:
+        self.left -= 1
+        if self.left:
+            signal.raise_signal(signal.SIGUSR1)
+        else:
+            self.waits()
+
+    def waits(self) -> None:
+        self.mutex.acquire()
+
+
+def test_of_nested_handlers_the_one_that_interrupted_the_holder_of_the_lock_counts() -> None:
+    buffer, mine = Writer(), threading.get_ident()
+
+    def looks() -> None:
+        def at() -> bool:
+            frame = sys._current_frames()[mine]
+            return frame.f_code.co_name == "waits" and locks.awaited(frame) is not None
+
+        eventually(at)
+        names = {mine: "MainThread"}
+        found = statements.describe({mine: sys._current_frames()[mine]}, names)
+        buffer.seen += [each["lines"] for each in found if each["thread"] == "MainThread"]
+        buffer.mutex.release()
+
+    before = signal.signal(signal.SIGUSR1, buffer.on_preempt)
+    looker = threading.Thread(target=looks)
+    try:
+        looker.start()
+        buffer.append()
+    finally:
+        looker.join()
+        signal.signal(signal.SIGUSR1, before)
+    [lines] = buffer.seen
+    signals = [(line.get("signal"), line["at"]["function"].rpartition(".")[2]) for line in lines]
+    assert signals == [(None, "waits"), (None, "flush"), ("SIGUSR1 (2 more since)", "on_preempt"), (None, "write")]

@@ -585,6 +585,78 @@ def waits_inside(what: str, line: int = 42, **changes: Any) -> Document:
     return process(facts(1, line, primitives=[{**inner, **changes}], concurrency=concurrency, ended=ended), 1)
 
 
+JOINED = "worked off (task_done)"
+
+
+def waits_for_a_join(*ended: Document, by: str = "Pipeline.dispatch", stands: str = "", how: str = JOINED) -> Document:
+    what = "154 items of an asyncio.Queue to be done (task_done)"
+    waits = waits_inside(what, ended=list(ended))
+    at = {"file": TRAIN, "line": 42, "function": "step"}
+    ends = {"what": "self.events", "how": how, "at": [{"line": 58, "function": by}]}
+    line = {"at": at, "text": "await self.events.join()", "values": {}, "ends": ends}
+    other = {"at": {**at, "line": 50, "function": stands}, "text": "await call", "values": {}}
+    stacks = [{"thread": "MainThread", "lines": [line]}, {"thread": "task Task-2", "lines": [other]}]
+    waits["facts"]["statements"] = stacks[: 2 if stands else 1]
+    return waits
+
+
+CONSUMER = {
+    "kind": "cancelled", "name": "Pipeline.dispatch", "said": "", "at": {**LOOP, "file": TRAIN, "line": 35}, "open": 0
+}  # fmt: skip
+REACHES = {"file": TRAIN, "names": ["ask"]}
+
+
+def test_a_background_task_that_alone_would_end_the_wait_and_was_cancelled_comes_first() -> None:
+    failed = {**ENDED["tasks"][0], "reaches": REACHES}
+    found = verdict([driver(), waits_for_a_join(failed, CONSUMER)], patience=1.0)
+    assert found.sentence == (
+        f"no progress: the background task Pipeline.dispatch (made at {TRAIN}:35) of Worker rank 1 was cancelled, and "
+        f"nothing else in {TRAIN} would have self.events worked off (task_done); Worker rank 1 waits for 154 items of "
+        f"an asyncio.Queue to be done (task_done) at {TRAIN}:42 in step, and the driver waits for it"
+    )
+    others = (
+        waits_for_a_join({**CONSUMER, "open": 1}),
+        waits_for_a_join(CONSUMER, by="Pipeline.other"),
+        waits_for_a_join(CONSUMER, stands="Pipeline.dispatch"),
+        waits_for_a_join({**CONSUMER, "count": 2}, how="set"),
+        waits_for_a_join(CONSUMER, how="released"),
+    )
+    for other in others:
+        assert "cancelled" not in verdict([driver(), other], patience=1.0).sentence
+
+
+def test_background_tasks_that_come_to_no_line_that_would_end_the_wait_are_not_blamed() -> None:
+    failed = {**ENDED["tasks"][0], "reaches": REACHES}
+    found = verdict([driver(), waits_for_a_join(failed)], patience=1.0)
+    assert "have failed" not in found.sentence and any("4 of its background tasks" in each for each in found.evidence)
+    blamed = (
+        waits_for_a_join(ENDED["tasks"][0]),
+        waits_for_a_join({**failed, "reaches": {**REACHES, "names": ["ask", "dispatch"]}}),
+        waits_for_a_join({**failed, "reaches": {**REACHES, "file": "/job/other.py"}}),
+        waits_for_a_join(failed, how="released"),  # which it may have kept
+        waits_for_a_join(failed, stands="Pipeline.dispatch"),  # it may wait for what has failed
+    )
+    for each in blamed:
+        assert "have failed" in verdict([driver(), each], patience=1.0).sentence
+
+
+def test_a_module_whose_body_waits_for_who_imports_it_is_a_deadlock() -> None:
+    body, reads = {"file": TRAIN, "line": 22, "function": "<module>"}, {"file": TRAIN, "line": 15, "function": "read"}
+    what = "the import of module rules, which thread MainThread has begun"
+    imports = {"thread": "pool_0", "lock": what, "what": what, "at": reads, "holder": "MainThread", "held_at": body}
+    what = "a concurrent.futures.Future that thread pool_0 computes"
+    waits = {"thread": "MainThread", "lock": what, "what": what, "at": body, "holder": "pool_0", "held_at": None}
+    each = process(facts(1, 22, "<module>", locks=[imports, waits]), 1)
+    found = verdict([driver(), each], patience=1.0)
+    assert found.sentence == (
+        f"deadlock in Worker rank 1: thread pool_0 waits at {TRAIN}:15 in read for the import of module rules, which "
+        f"thread MainThread has begun, and which is at {TRAIN}:22 in <module>; thread MainThread waits at {TRAIN}:22 "
+        "in <module> for a concurrent.futures.Future that thread pool_0 computes"
+    )
+    alone = verdict([driver(), process(facts(1, 15, "read", locks=[imports]), 1)], patience=1.0)
+    assert "; that is the import of module rules, which thread MainThread has begun" in alone.sentence, alone
+
+
 def test_what_a_process_waits_for_of_its_own_is_named() -> None:
     found = verdict([driver(), waits_inside("an item from a queue.Queue that is empty")], patience=1.0)
     assert found.sentence.startswith(

@@ -19,7 +19,7 @@ from devkit.hang.diagnose import diagnose
 from devkit.hang.gather import Diagnosis
 from devkit.hang.view import page
 from tests.debug.conftest import eventually
-from tests.hang.jobs import NOW, Document, answer, driver, facts, frames, idle, process, verdict
+from tests.hang.jobs import NOW, TRAIN, Document, answer, driver, facts, frames, idle, process, verdict
 
 
 def waits(number: int, call: str, target: str, line: int, **connections: Any) -> Document:
@@ -323,3 +323,23 @@ def test_a_child_at_work_is_progress_for_who_waits_for_it_and_for_who_only_looks
 def named(document: Document) -> Document:
     document["identity"]["worker_id"] = "0a"
     return document
+
+
+def test_the_child_for_whose_end_a_process_waits_is_said_to_stand() -> None:
+    parent = waits(1, "wait4", "", 83)
+    line = {"at": {"file": TRAIN, "line": 83, "function": "run"}, "text": "self.proc.wait()", "loop": None}
+
+    def seen(child: Document, value: str) -> str:
+        values = {"self.proc": value}
+        parent["facts"]["statements"] = [{"thread": "MainThread", "lines": [{**line, "values": values}]}]
+        return verdict([driver(), parent, child], patience=1.0).sentence
+
+    child = waits(2, "futex", "", 31)
+    child["identity"] |= {"role": "child of Worker pid 1001", "worker_id": "Worker-1-1002"}
+    said = seen(child, "<Popen pid 1002, running>")
+    assert (
+        f"waits for the end of a child process at {TRAIN}:83 in run; that is a child of Worker pid 1001, pid 1002, "
+        "which waits for"
+    ) in said, said
+    assert "that is" not in seen(child, "<Popen pid 1003, running>")
+    assert "that is" not in seen(child, "<Popen pid 1002>"), "it may have ended"

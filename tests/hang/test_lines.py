@@ -518,3 +518,18 @@ def test_models_that_differ_are_compared() -> None:
     assert job(less, part)[-1] == (
         "TinyLM: embed.weight is [64, 16] in that of Trainer rank 0, [32, 16] in that of Engine ranks 1,2"
     )
+
+
+def test_how_often_a_signal_has_come_since_is_said_where_it_is_the_same_for_all() -> None:
+    at = {"file": TRAIN, "line": 20, "function": "save"}
+    outer = {"at": {**at, "line": 30}, "text": "time.sleep(pause)", "values": {"pause": "1"}}
+
+    def workers(*since: int) -> list[Document]:
+        inner = [{"at": at, "text": "save()", "values": {}, "signal": f"SIGUSR1 ({each} more since)"} for each in since]
+        lines = [{"statements": [{"thread": "MainThread", "lines": [each, outer]}]} for each in inner]
+        every = [facts(rank, 20, "save", call_in="futex", **each) for rank, each in enumerate(lines)]
+        return [driver(), *(process(each, rank) for rank, each in enumerate(every))]
+
+    for since, said in (((3, 3), "SIGUSR1 (3 more since)"), ((3, 2), "SIGUSR1")):
+        text = f"    interrupted by {said} at {TRAIN}:30: time.sleep(pause)  # pause = 1"
+        assert text in verdict(workers(*since), patience=1.0).evidence

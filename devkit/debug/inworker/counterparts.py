@@ -1,5 +1,5 @@
 """Which lines of a program could end a wait: those that set the event, put into the queue, release the lock, give a
-future its result; under which condition they are, and what that looks at.
+future its result, say that an item is done; under which condition they are, and what that looks at.
 
 Read from the text of the file in which the wait stands, by the name of what is waited for; nothing is run.
 """
@@ -27,6 +27,7 @@ _ENDS: dict[str, tuple[frozenset[str], str]] = {
     "get": (frozenset({"put", "put_nowait"}), "put into"),
     "put": (frozenset({"get", "get_nowait"}), "taken from"),
     "acquire": (frozenset({"release"}), "released"),
+    "join": (frozenset({"task_done"}), "worked off (task_done)"),
     _FUTURE: (frozenset({"set_result", "set_exception"}), "completed"),
 }
 _UNDOES = {"wait": frozenset({"clear"})}
@@ -92,7 +93,7 @@ def _can_be_ended(waited: _Waited, frame: FrameType) -> bool:
     node = ast.parse(waited.text, mode="eval").body
     value = look(node, frame)
     if waited.how == _FUTURE or not known(value):
-        return True
+        return waited.how != "join"  # a thread's, say
     names = {name for kind in type(value).__mro__ for name in vars(kind)} | {name for name, _ in attributes(value)}
     return not names.isdisjoint(_ENDS[waited.how][0])
 
@@ -142,7 +143,8 @@ def _waited(statement: ast.stmt) -> _Waited | None:
     for node in ast.walk(statement):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _ENDS:
             name = _last(node.func.value)
-            if name and not _is_of_a_library(node.func):
+            text = node.func.attr == "join" and (node.args or node.keywords)  # a queue's takes nothing
+            if name and not text and not _is_of_a_library(node.func):
                 return _Waited(ast.unparse(node.func.value), name, node.func.attr)
     futures = (node.value for node in ast.walk(statement) if isinstance(node, ast.Await))
     return next((_Waited(ast.unparse(each), _last(each), _FUTURE) for each in futures if _last(each)), None)

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from types import FrameType, TracebackType
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from types import CodeType, FrameType, TracebackType
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from . import reaching
 from .redaction import scrub_start
 from .sources import is_users
 from .stacks import asyncio_tasks, awaiting
 
 MOST = 5  # of each kind
+CANCELLED = 20  # names of tasks
 TEXT = 200  # characters of an exception
 _TASKS = ("_all_tasks", "_scheduled_tasks")  # asyncio's own sets of living objects, up to Python 3.11 and from 3.12 on
 
@@ -33,11 +36,13 @@ def note(thread: Any, error: BaseException) -> None:
 def ended() -> list[Document]:
     """[{"kind", "name", "said", "at"}]: what it raised and where, if it did.
 
-    "thread"; "task"; or "part", a task whose error `asyncio.gather` or `wait` keeps until others are done. Of tasks of
-    one name that failed at one line there is one, with their "count", whether they are "alike" in what they raised, and
-    how many of that name are "open".
+    "thread"; "task"; "part", a task whose error `asyncio.gather` or `wait` keeps until others are done; or "cancelled",
+    whose "at" is where it was made, if only one line of its file does that. Of tasks of one name that failed at one
+    line there is one, with their "count", whether they are "alike" in what they raised, how many of that name are
+    "open", and what of its file it "reaches", as `reaching` has it.
     """
-    return [*list(_tasks())[:MOST], *list(_threads())[:MOST]]
+    every = _every_task()
+    return [*list(_tasks(every))[:MOST], *islice(_cancelled(every), CANCELLED), *list(_threads())[:MOST]]
 
 
 def _threads() -> Iterator[Document]:
@@ -47,22 +52,55 @@ def _threads() -> Iterator[Document]:
             yield {"kind": "thread", "name": str(each.name), "said": "", "at": None, **_raised.get(each, {})}
 
 
-def _tasks() -> Iterator[Document]:
+def _every_task() -> list[Any]:
     tasks = sys.modules.get("asyncio.tasks")
+    return list({id(task): task for name in _TASKS for task in _copy(getattr(tasks, name, ()))}.values())
+
+
+def _cancelled(every: Sequence[Any]) -> Iterator[Document]:
+    """Of coroutines of the program's, in loops that are open: one that closes has cancelled all that it had."""
+    found: dict[str, CodeType] = {}
+    counted: Counter[str] = Counter()
+    for each in every:
+        is_it = getattr(each, "cancelled", bool)() and not each.get_loop().is_closed()
+        code = _code(each) if is_it else None
+        if code is not None and is_users(code.co_filename):
+            found[_name(each)] = code
+            counted[_name(each)] += 1
+    unfinished = Counter(_name(each) for each in every if not each.done()) if found else Counter[str]()
+    for name, code in found.items():
+        at = reaching.made_at(code)
+        yield {
+            "kind": "cancelled",
+            "name": name,
+            "said": "",
+            "at": at,
+            "count": counted[name],
+            "open": unfinished[name],
+        }
+
+
+def _code(task: Any) -> CodeType | None:
+    return getattr(task.get_coro(), "cr_code", None)
+
+
+def _tasks(every: Sequence[Any]) -> Iterator[Document]:
     kept = _kept_by_others()
-    every = {id(task): task for name in _TASKS for task in _copy(getattr(tasks, name, ()))}
     found: dict[tuple[str, str, int], Document] = {}
-    for each in every.values():
+    for each in every:
         # `exception()` would take it for heard.
         raised = getattr(each, "_exception", None) if getattr(each, "_log_traceback", False) and each.done() else None
         at = _place(raised.__traceback__) if raised is not None else None
         if raised is not None and at is not None:
             kind, name, said = "part" if id(each) in kept else "task", _name(each), _said(raised)
-            new = {"kind": kind, "name": name, "said": said, "at": at, "count": 0, "alike": True}
-            same = found.setdefault((kind, name, at["line"]), new)
+            key = kind, name, at["line"]
+            if key not in found:
+                new = {"kind": kind, "name": name, "said": said, "at": at, "count": 0, "alike": True}
+                found[key] = {**new, "reaches": reaching.of(_code(each))}
+            same = found[key]
             same["count"] += 1
             same["alike"] &= same["said"] == said
-    unfinished = Counter(_name(each) for each in every.values() if not each.done()) if found else Counter[str]()
+    unfinished = Counter(_name(each) for each in every if not each.done()) if found else Counter[str]()
     return iter([{**each, "open": unfinished[each["name"]]} for each in found.values()])
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from itertools import islice
 from types import MemberDescriptorType
 from typing import Any
 
 _ENVIRON = type(os.environ)
+_PLAIN = frozenset({int, str, bytes, float, bool, complex, type(None)})
+_MOST_ORDERED = 100_000  # keys that are looked at, one by one
 _SEQUENCES: tuple[Any, ...] = (list, tuple, set, frozenset, deque)
 
 
@@ -20,6 +22,35 @@ def as_mapping(value: Any) -> dict[Any, Any] | None:
     if kind is _ENVIRON:
         return dict(value)
     return value if issubclass(kind, dict) else None
+
+
+def first_pairs(mapping: dict[Any, Any], most: int) -> list[tuple[Any, Any]] | None:
+    """Its first items, in its own order; None where that is not known without running the program's code.
+
+    An `OrderedDict` has moved items within an order of its own, which is walked by the hashes of the keys.
+
+    >>> row = OrderedDict(a=1, b=2)
+    >>> row.move_to_end("a"); first_pairs(row, 1), first_pairs({"a": 1}, 2)
+    ([('b', 2)], [('a', 1)])
+    """
+    if not isinstance(mapping, OrderedDict):
+        return list(islice(dict.items(mapping), most))
+    if dict.__len__(mapping) > _MOST_ORDERED:
+        return None
+    try:
+        if not all(map(_is_plain, dict.keys(mapping))):
+            return None
+        return list(islice(OrderedDict.items(mapping), most))
+    except (RuntimeError, KeyError):  # changed by another thread meanwhile
+        return None
+
+
+def _is_plain(key: Any) -> bool:
+    """Whether Python's own code has its hash, and compares it."""
+    kind: Any = type(key)
+    if kind is tuple:
+        return all(map(_is_plain, key))
+    return kind in _PLAIN or (kind.__hash__ is object.__hash__ and kind.__eq__ is object.__eq__)
 
 
 def as_items(value: Any, most: int = 100) -> list[Any] | None:

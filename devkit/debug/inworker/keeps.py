@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from types import FrameType, FunctionType
 from typing import Any
 
 from . import asked_of, modules, whole
 from .arrays import array_facts, facts_text
 from .expressions import short, told
-from .insides import as_items, as_mapping, attributes, fields, size_of, type_name
+from .insides import as_items, as_mapping, attributes, fields, first_pairs, size_of, type_name
 from .sources import is_users
 
 MOST = 12  # attributes of an actor
@@ -132,7 +131,9 @@ def _inner(value: Any, depth: int) -> str | None:
         return f"{type_name(type(value))}({_joined(parts, size)})"
     mapping = as_mapping(value)
     if mapping is not None:
-        first = list(islice(dict.items(mapping), ITEMS))
+        first = first_pairs(mapping, ITEMS)
+        if first is None:
+            return f"{type_name(type(value))} of {dict.__len__(mapping)}"
         parts = [f"{_part(key, 1)}: {each}" for key, each in _pairs(first, ITEMS, depth)]
         return f"{{{_joined(parts, dict.__len__(mapping))}}}"
     items = as_items(value, ITEMS)

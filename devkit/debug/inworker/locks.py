@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
+from . import import_locks
 from .sources import is_users
 from .stacks import asyncio_tasks, awaiting
 
@@ -57,14 +58,16 @@ def describe(frames: Mapping[int, FrameType], names: Mapping[int, str]) -> list[
     """Every thread that waits for a lock: which one, where, and who holds it, as far as that can be told.
 
     `frames` is each thread's innermost frame by its ident. "kept_at": where a coroutine of this thread's own event loop
-    awaits something, and keeps the lock.
+    awaits something, and keeps the lock. "what": of one that is no lock of the program's, as `import_locks` has it.
     """
-    waiting = {ident: place for ident, frame in frames.items() if (place := awaited(frame)) is not None}
+    imports = import_locks.describe(frames, names)
+    others = ((ident, frame) for ident, frame in frames.items() if ident not in imports)
+    waiting = {ident: place for ident, frame in others if (place := awaited(frame)) is not None}
     if not waiting:
-        return []
+        return list(imports.values())
     held = [(ident, place) for ident, frame in frames.items() for place in holdings(frame)]
     kept = list(_kept())
-    return [_document(ident, place, held, kept, names) for ident, place in waiting.items()]
+    return [*imports.values(), *(_document(ident, place, held, kept, names) for ident, place in waiting.items())]
 
 
 def _kept() -> Iterator[Kept]:

@@ -28,6 +28,14 @@ MOST = 20  # different waits that are told
 DEPTH = 100
 NAME = 60  # characters of a thread's name
 UNHEARD = "completed by another thread without loop.call_soon_threadsafe, so its event loop was not woken"
+AN_EVENT = (
+    "an asyncio.Event that is set (by another thread or event loop, without loop.call_soon_threadsafe: that does not "
+    "wake the event loop of who waits)"
+)
+SET = (  # of a loop of which it is not known whether it sleeps, such as uvloop's
+    "an asyncio.Event that is set, but its event loop has not come to who waits (a set() in another thread or event "
+    "loop does not wake it)"
+)
 
 _RUNS = re.compile(r"\brun_(until_complete|forever)\(")
 _FEEDER = "QueueFeederThread"  # Python's own name of a multiprocessing queue's thread
@@ -119,6 +127,7 @@ def _wait(work: Work) -> Wait | None:
         return None
     outer = next(frame for frame in reversed(work.frames) if _is_programs(frame))
     if what := _unheard(work.future):
+        what = next((AN_EVENT for frame in work.frames[:own] if _is_wait_of_event(frame)), what)
         return Wait(work.name, work.future, what, work.frames[own], outer.f_code.co_qualname, False)
     side = waits.is_side(work.frames[-1], work.name) and not work.coroutines
     if what := http_pools.said(work.frames[:own]):
@@ -180,6 +189,12 @@ def _unheard(future: Any) -> str:
     except Exception:  # noqa: BLE001 - of somebody's own make
         return ""
     return f"a future that is done ({UNHEARD})" if done else ""
+
+
+def _is_wait_of_event(frame: FrameType) -> bool:
+    is_it = frame.f_code.co_name == "wait" and frame.f_globals.get("__name__") == "asyncio.locks"
+    event = frame.f_locals.get("self") if is_it else None
+    return type(event).__name__ == "Event" and event is not None and event.is_set() is True
 
 
 def _hands_over(frame: FrameType) -> bool:
@@ -328,7 +343,10 @@ def _semaphore(it: Any) -> str:
 
 
 def _event(it: Any) -> str:
-    return f"{_kind(it)} that is not set" if not it.is_set() else ""
+    if not it.is_set():
+        return f"{_kind(it)} that is not set"
+    waiters = list(getattr(it, "_waiters", ())) if type(it).__module__ == "asyncio.locks" else []
+    return SET if waiters and all(each.done() for each in waiters) else ""
 
 
 def _lock(it: Any) -> str:

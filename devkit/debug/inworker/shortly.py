@@ -100,8 +100,10 @@ def _child(value: Any) -> str:
     """Of `multiprocessing`."""
     popen, name = _own(value, "_popen"), _own(value, "_name")
     named = f" {name}" if type(name) is str else ""
-    if popen is None:
-        return f"{named}, not started"
+    if popen is None:  # in a forked child that stays so: it was forked as they were
+        if value is getattr(sys.modules.get("multiprocessing.process"), "_current_process", None):
+            return f"{named}, this process"
+        return f"{named}, not started" if _own(value, "_parent_pid") == os.getpid() else named
     pid = getattr(popen, "pid", 0)
     return f"{named} pid {pid}{_ended(pid, getattr(popen, 'returncode', None))}"
 

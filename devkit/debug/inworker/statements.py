@@ -9,12 +9,12 @@ import ast
 import copy
 import signal
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from types import FrameType, ModuleType
 from typing import Any
 
-from . import counterparts, keeps, one_moment
+from . import counterparts, keeps, locks, one_moment
 from .caught import handled
 from .expressions import holds, look, nodes_of, own_text, short, tree_of, values
 from .flags import endless
@@ -26,6 +26,7 @@ from .stacks import is_ours
 TEXT = 160  # characters of a statement
 VALUES = 5  # of one statement
 CALLERS = 2  # frames of the program around the innermost one
+NESTED = 60  # frames in which handlers of signals are looked for
 MOST = 24  # threads, and asyncio tasks
 MOST_KEPT = 500  # statements
 _SIGNALS = {int(each): each.name for each in signal.Signals}
@@ -47,14 +48,14 @@ def describe(frames: Mapping[int, FrameType], names: Mapping[int, str]) -> list[
     does not help, it has no values: those of two moments would stand side by side.
     """
     known = handled()
-    stacks = {ident: list(outwards(frame)) for ident, frame in frames.items()}
+    stacks = {ident: list(_of_this_process(outwards(frame))) for ident, frame in frames.items()}
     coroutines = [(name, list(stack)) for name, stack in tasks()]
     every = [*stacks.values(), *(stack for _, stack in coroutines)]
     under_way = {frame.f_code.co_qualname: frame for stack in every for frame in stack if _is_programs(frame)}
 
     def of_thread(ident: int, frame: FrameType) -> list[Document]:
         def look(at: FrameType) -> list[Document]:
-            return _lines(outwards(at), under_way, known.get(ident))
+            return _lines(_of_this_process(outwards(at)), under_way, known.get(ident))
 
         lines, at_once = one_moment.read(ident, frame, look)
         return lines if at_once else list(map(_without_values, lines))
@@ -62,6 +63,14 @@ def describe(frames: Mapping[int, FrameType], names: Mapping[int, str]) -> list[
     threads = ((names.get(ident, f"thread {ident}"), of_thread(ident, frame)) for ident, frame in frames.items())
     waiting = ((name, _lines(stack, under_way, None)) for name, stack in coroutines)
     return [*_told(threads), *_told(waiting)]
+
+
+def _of_this_process(stack: Iterable[FrameType]) -> Iterator[FrameType]:
+    """Without those that a child of `multiprocessing` has of its parent: a copy, as that was at the fork."""
+    for frame in stack:
+        yield frame
+        if frame.f_code.co_name == "_bootstrap" and frame.f_globals.get("__name__") == "multiprocessing.process":
+            return
 
 
 def _told(found: Iterable[tuple[str, list[Document]]]) -> Iterator[Document]:
@@ -80,9 +89,38 @@ def _is_programs(frame: FrameType) -> bool:
 
 
 def _lines(stack: Iterable[FrameType], under_way: Mapping[str, FrameType], error: Document | None) -> list[Document]:
-    own = list(islice(filter(_is_programs, stack), CALLERS + 1))
+    every = list(filter(_is_programs, stack))
+    own, since = _without_later_signals(every, _keeper(every))
     first = [{**_innermost_line(frame, under_way), "handles": error} for frame in own[:1]]
-    return [*first, *(_line(frame) for frame in own[1:])]
+    interrupted = next((number + 1 for number, frame in enumerate(own) if _signal(frame)), 0) if since else 0
+    lines = [*first, *(_line(frame) for frame in own[1 : max(CALLERS, interrupted) + 1])]
+    for each in lines if since else ():
+        if "signal" in each:
+            each["signal"] += f" ({since} more since)"
+    return lines
+
+
+def _keeper(stack: Sequence[FrameType]) -> FrameType | None:
+    """The frame that holds the lock for which its own thread waits."""
+    waited = locks.awaited(stack[0]) if stack else None
+    if waited is None or sum(bool(_signal(each)) for each in stack[:NESTED]) < 2:
+        return None
+    own = set(map(id, stack))
+    held = (place for place in locks.holdings(stack[0]) if place.lock is waited.lock and id(place.frame) in own)
+    return next((place.frame for place in held), None)
+
+
+def _without_later_signals(stack: list[FrameType], keeper: FrameType | None) -> tuple[list[FrameType], int]:
+    """Of a signal's handlers that have interrupted each other, the one that interrupted who holds the lock for which
+    the innermost waits; and how many came after it.
+    """
+    if keeper is None:
+        return stack, 0
+    handlers = [number for number, frame in enumerate(stack[: stack.index(keeper)]) if _signal(frame)]
+    if len({stack[number].f_code for number in handlers}) != 1:
+        return stack, 0
+    first, last = handlers[0], handlers[-1]
+    return [*stack[:first], *stack[last:]], len(handlers) - 1
 
 
 def _line(frame: FrameType) -> Document:
