@@ -25,6 +25,8 @@ def clues_of(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"{document['none']} is None"
     for name in ("misfits", "loops"):
         yield from map(str, document.get(name) or ())
+    if document.get("left"):
+        yield str(document["left"])
     if earlier := document.get("ran"):
         yield f"this process has run other tasks before, and keeps whatever they changed in it: {', '.join(earlier)}"
     if classes := document.get("objects"):

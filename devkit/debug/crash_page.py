@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from devkit.debug import belated
 from devkit.debug.briefly import Brief, brief
 from devkit.debug.clue_lines import clues_of
 from devkit.debug.crash_table import clip, followers_of, place_of, said, where
@@ -196,6 +197,9 @@ def _kin(document: Document, crashes: Sequence[CrashRecord]) -> Iterator[Text]:
         yield Text(
             f"{how} crash {document['root']}{named}{kept}: devkit crashes show {document['root']}", style=CAUTION
         )
+    if end := belated.late(crashes).get(str(document["id"])):
+        cause = belated.cause_of(end, crashes)
+        yield Text(f"{belated.WHEN} by {_failed_by(cause)}: devkit crashes show {cause.id}", style=CAUTION)
     followers = followers_of(str(document["id"]), crashes)
     if followers:
         named = ", ".join(f"{each.id} ({label(Who(each.role, each.rank, each.id))})" for each in followers[:4])
@@ -203,6 +207,12 @@ def _kin(document: Document, crashes: Sequence[CrashRecord]) -> Iterator[Text]:
         yield Text(f"then came: {named}{more}", style="dim")
     if earlier := _before(document, crashes):
         yield Text(f"before it, in the same job: {', '.join(earlier)}", style="dim")
+
+
+def _failed_by(crash: CrashRecord) -> str:
+    """`KeyError in Worker[1]`; of its own, its type alone."""
+    who = "" if crash.kind == DRIVER else f" in {label(Who(crash.role, crash.rank, crash.id))}"
+    return f"{crash.exception.get('type', '')}{who}"
 
 
 def _before(document: Document, crashes: Sequence[CrashRecord]) -> list[str]:

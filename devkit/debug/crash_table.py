@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
+from devkit.debug import belated
 from devkit.debug.briefly import Brief, brief
 from devkit.debug.inworker.records import CrashRecord
 from devkit.debug.naming import Who, ago, count, is_library, label, short_path, short_places
@@ -22,7 +23,8 @@ def crash_table(
 ) -> Text:
     """Two or three lines for each cause, the newest first, one for each crash that followed. Equal causes are one.
 
-    In a pipe lines are as long as they are. `over`: they are of a run that has ended.
+    Below them are those of the kind of what the driver had failed by before. In a pipe lines are as long as they are.
+    `over`: they are of a run that has ended.
     """
     from rich.text import Text
 
@@ -35,33 +37,40 @@ def crash_table(
         return Text.assemble("no crashes\n", (hint, "dim"))
     ids = {crash.id for crash in crashes}
     roots = [crash for crash in crashes if crash.root is None or crash.root not in ids]
-    blocks = [_block(group, _followers(group, crashes), now, width, cwd) for group in _alike(roots)]
+    late, below = belated.late(crashes), belated.of_a_kind(crashes)
+    groups = sorted(_alike(roots, late), key=lambda group: group[0].id in below)
+    blocks = [
+        _block(group, _followers(group, crashes), now, width, cwd, when=belated.WHEN if group[0].id in late else "")
+        for group in groups
+    ]
     blocks.append(Text("see frames and variables with devkit crashes show [ID]", style="dim"))
     return Text("\n").join(blocks)
 
 
-def _alike(roots: Sequence[CrashRecord]) -> list[list[CrashRecord]]:
+def _alike(roots: Sequence[CrashRecord], late: Collection[str]) -> list[list[CrashRecord]]:
     """Those that say the same of the same place, as of a call that is tried again and again; the newest first."""
     groups: dict[tuple[object, ...], list[CrashRecord]] = {}
     for each in sorted(roots, key=lambda crash: crash.time, reverse=True):
         who = (each.job_id, each.kind, each.role, each.rank)
-        groups.setdefault((*who, said(each), each.file, each.line, each.function), []).append(each)
+        place = (each.file, each.line, each.function)
+        groups.setdefault((*who, said(each), *place, each.id in late), []).append(each)
     return list(groups.values())
 
 
-def first_like(one: CrashRecord, roots: Sequence[CrashRecord]) -> CrashRecord:
-    """The one by which the list shows it."""
-    return next(_shown(group) for group in _alike(roots) if one in group)
+def first_like(one: CrashRecord, roots: Sequence[CrashRecord], late: Collection[str] = ()) -> CrashRecord:
+    """The one by which the list shows it; `late` are those that came after their driver's end."""
+    return next(_shown(group) for group in _alike(roots, late) if one in group)
 
 
 def followers_of(one: str, crashes: Sequence[CrashRecord]) -> list[CrashRecord]:
     """What came of the crash with this id, and, later than it, of those that the list shows as one with it."""
     ids = {crash.id for crash in crashes}
     roots = [crash for crash in crashes if crash.root is None or crash.root not in ids]
-    group = next((each for each in _alike(roots) if any(crash.id == one for crash in each)), [])
-    alike = {each.id for each in group} - {one}
+    alike = _alike(roots, belated.late(crashes))
+    group = next((each for each in alike if any(crash.id == one for crash in each)), [])
+    others = {each.id for each in group} - {one}
     since = next((each.time for each in crashes if each.id == one), 0.0)
-    return [each for each in crashes if each.root == one or (each.root in alike and each.time >= since)]
+    return [each for each in crashes if each.root == one or (each.root in others and each.time >= since)]
 
 
 def _shown(group: Sequence[CrashRecord]) -> CrashRecord:
@@ -84,7 +93,13 @@ def _times(group: Sequence[CrashRecord]) -> str:
 
 
 def _block(
-    group: Sequence[CrashRecord], followers: Sequence[CrashRecord], now: float, width: int | None, cwd: str | None
+    group: Sequence[CrashRecord],
+    followers: Sequence[CrashRecord],
+    now: float,
+    width: int | None,
+    cwd: str | None,
+    *,
+    when: str,
 ) -> Text:
     from rich.text import Text
 
@@ -96,6 +111,7 @@ def _block(
     lines += [Text(indent + each, style="red") for each in rest]
     facts = [
         *_places(root, cwd),
+        when,
         _times(group),
         f"{ago(now - newest.time)} ago",
         f"{root.node_ip} pid {root.pid}".strip(),

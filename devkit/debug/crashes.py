@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from devkit import console
-from devkit.debug import kept
+from devkit.debug import belated, kept
 from devkit.debug.address import ANSWER_SECONDS, resolve
 from devkit.debug.crash_page import crash_page
 from devkit.debug.crash_table import crash_table, first_like
@@ -134,7 +134,7 @@ def judged(hub: Answers) -> list[CrashRecord]:
 
 
 def _newest(crashes: Sequence[CrashRecord]) -> str:
-    """What caused the newest crash, or that itself."""
+    """What caused the newest crash, or that itself; or what its driver had failed by before, if it is of that kind."""
     if not crashes:
         raise UsageError(
             "there is no crash to show",
@@ -142,7 +142,8 @@ def _newest(crashes: Sequence[CrashRecord]) -> str:
         )
     known = {crash.id: crash for crash in crashes}
     root = known.get(crashes[-1].root or "", crashes[-1])
-    return first_like(root, [each for each in crashes if each.root not in known]).id
+    root = belated.of_a_kind(crashes).get(root.id, root)
+    return first_like(root, [each for each in crashes if each.root not in known], belated.late(crashes)).id
 
 
 @contextmanager

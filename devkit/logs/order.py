@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from devkit.debug.belated import AFTER
 from devkit.debug.briefly import brief
 from devkit.debug.inworker.identity import DRIVER
 from devkit.debug.inworker.kills import fields
@@ -21,8 +22,11 @@ from devkit.logs.parse import own_frame
 
 ALIKE = 500  # errors with one message: of more, not all are compared with each other
 SAME, LATER, UNTIMED = "the same, elsewhere", "came later", "when is not known"  # of what is as weighty as the cause
+SAME_HERE = "the same, in the same process"
+AT_ITS_LINE = "at the same line of the same process, with another path or number"
 AGAIN, WITHIN = "the same once more, as when Ray tries again", "what that was raised for"
 CAUGHT = "which the program caught itself"
+PLAINLY = (SAME, SAME_HERE, AT_ITS_LINE, LATER, UNTIMED, AGAIN, WITHIN, CAUGHT)  # and no consequence of the cause
 _PATH = re.compile(r"""(['"])[^'"\n]{0,500}/[^'"\n]{0,500}\1""")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 TOGETHER = 2.0  # seconds: clocks of nodes differ, and nothing is said of which of two was first
@@ -75,6 +79,7 @@ class Followed:
     why: str
     count: int
     roles: tuple[str, ...]
+    late: bool = False  # they came when the driver had failed already
 
 
 @dataclass(frozen=True)
@@ -109,7 +114,7 @@ def first_error(events: Iterable[Event]) -> FirstError:
     ended = None if known else ended
     rest = _without(problems, cause, ended, *near, *logged)
     sure = least == CAUSE or has_ended_itself(cause) or cause.weight.why == EARLIER  # it may be another run's
-    return FirstError(cause, near, _followed(rest, cause), sure, logged, ended)
+    return FirstError(cause, near, _followed(rest, cause, _end(problems)), sure, logged, ended)
 
 
 def _of_no_other(problems: Sequence[Problem]) -> list[Problem]:
@@ -138,6 +143,25 @@ def driver_end(problems: Sequence[Problem]) -> Problem | None:
     event, own = max(ends, key=lambda one: one[0].time or 0.0)
     known = (each for each in problems if event.root and any(other.id == event.root for other in each.events))
     return next(known, own)
+
+
+def _end(problems: Sequence[Problem]) -> Event | None:
+    """The last crash of a driver; one that calls `sys.exit` may have caught that itself."""
+    crashes = (event for each in problems for event in each.events if event.id and event.kind == DRIVER)
+    return max((each for each in crashes if each.raised.type != "SystemExit"), key=_time_of, default=None)
+
+
+def _time_of(event: Event) -> float:
+    return event.time or 0.0
+
+
+def _is_late(problem: Problem, end: Event | None) -> bool:
+    """Whether a crash came after the driver's, on the clock of one machine."""
+    best = problem.best
+    if end is None or best.source != "crash" or best.kind in ("", DRIVER, "exit") or end in problem.events:
+        return False
+    is_one_clock = best.node_ip == end.node_ip != "" and problem.time is not None
+    return is_one_clock and (problem.time or 0.0) - _time_of(end) >= AFTER
 
 
 def has_ended_itself(problem: Problem) -> bool:
@@ -292,20 +316,21 @@ def _weight(events: Sequence[Event]) -> Weight:
     return weigh(own) if own else max(map(weigh, first), key=lambda weight: weight.level)
 
 
-def _followed(problems: Sequence[Problem], cause: Problem) -> tuple[Followed, ...]:
-    """Equal ones in one line, the commonest first."""
-    kinds: dict[tuple[str, str], list[Problem]] = defaultdict(list)
-    for problem in problems:
-        why = _why(problem, cause)
-        kinds[_as_raised(problem), why].append(problem)
+def _followed(problems: Sequence[Problem], cause: Problem, end: Event | None) -> tuple[Followed, ...]:
+    """Equal ones in one line, the commonest first; those at the cause's own line by the first of them."""
+    kinds: dict[tuple[str, str, bool], list[Problem]] = defaultdict(list)
+    for problem in sorted(problems, key=lambda each: each.time or 0.0):
+        why, late = _why(problem, cause), _is_late(problem, end)
+        kinds["" if why == AT_ITS_LINE else _as_raised(problem), why, late].append(problem)
     found = [
         Followed(
-            said,
+            said or _as_raised(group[0]),
             why,
             sum(each.times for each in group),
             tuple(sorted({name for each in group if (name := called(each))})),
+            late,
         )
-        for (said, why), group in kinds.items()
+        for (said, why, late), group in kinds.items()
     ]
     return tuple(sorted(found, key=lambda each: (-each.count, each.said)))
 
@@ -332,7 +357,8 @@ def _why(problem: Problem, cause: Problem) -> str:
     if _is_within(problem, cause):
         return WITHIN
     if _is_same(problem, cause):
-        return SAME
+        is_here = problem.process == cause.process and problem.process[1] != 0
+        return (SAME_HERE if said == first else AT_ITS_LINE) if is_here else SAME
     return LATER if problem.time is not None and cause.time is not None else UNTIMED
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from devkit.debug.belated import WHEN
 from devkit.debug.briefly import is_unpickled
 from devkit.debug.caught_view import Row, swallowed, swallowed_heading
 from devkit.debug.clue_lines import clues_of
@@ -23,8 +24,7 @@ from devkit.logs import redact
 from devkit.logs.beside import swallowed_lines, warning_lines, warnings_heading
 from devkit.logs.collect import Left, title
 from devkit.logs.events import SIGNALS
-from devkit.logs.order import AGAIN, LATER, SAME, UNTIMED, WITHIN, FirstError, Followed, Problem, called
-from devkit.logs.order import CAUGHT as OUTLIVED
+from devkit.logs.order import PLAINLY, UNTIMED, FirstError, Followed, Problem, called
 from devkit.logs.parse import own_frame
 from devkit.logs.records import ErrorCause, FirstErrorDocument, SwallowedError
 from devkit.logs.warned import warned
@@ -42,7 +42,6 @@ OTHERS = 8
 SEEN = 4  # places of one error
 SOON = 0.1  # seconds
 QUOTED = 100  # characters of one error in another
-PLAINLY = (SAME, LATER, UNTIMED, AGAIN, WITHIN, OUTLIVED)  # how an error is to the cause, other than its consequence
 CAUGHT = "errors that a program catches itself leave no crash: devkit run --count-caught counts them"
 UNCOUNTED = "what the program caught in an except clause was not counted: devkit run --count-caught counts it"
 
@@ -152,6 +151,7 @@ def _followed(followed: Sequence[Followed], cwd: str | None, *, others: bool) ->
     for each in followed[:FOLLOWED]:
         who = f" in {', '.join(each.roles[:4])}{' ...' if len(each.roles) > 4 else ''}" if each.roles else ""
         why = each.why if each.why in PLAINLY else f"consequence of {each.why}"
+        why += f", {WHEN}" if each.late else ""
         yield Text(f"  {each.count} x {_short(short_places(each.said, cwd))}{who}  ({why})", style="dim")
     if len(followed) > FOLLOWED:
         yield Text(f"  and {count(len(followed) - FOLLOWED, 'more kind')}", style="dim")

@@ -203,6 +203,56 @@ def test_the_list_puts_followers_below_their_cause(capsys: pytest.CaptureFixture
     assert lines[4] == "      then next  driver  RuntimeError"
 
 
+def test_what_came_after_the_drivers_end_is_marked_and_of_one_kind_with_its_cause_stands_below_it() -> None:
+    """The end of a `with` of the driver takes away what later calls need: they fail as the first one did."""
+    own = CrashRecord.from_json(take(time=100.0))
+
+    def crash(name: str, time: float, **changes: Any) -> CrashRecord:
+        said = {"type": "RuntimeError", "message": f"step {name} failed"}
+        return replace(own, **{"id": name, "time": time, "exception": said, "kind": "actor", **changes})
+
+    driver = crash("end", 101.0, kind="driver", role="driver", rank=None, root="c1", pid=1)
+    seen = [crash("c1", 100.0), crash("c2", 100.5), driver, crash("c3", 101.1), crash("c4", 102.0), crash("c5", 103.0)]
+    ids = [line.split()[0] for line in listed(seen) if line.startswith("c")]
+    assert ids == ["c3", "c2", "c1", "c5", "c4"]
+    late = [line for line in listed(seen) if " · after the driver had failed · " in line]
+    assert len(late) == 2, "what fails at the same time may be kept a little later"
+    assert crashes._newest(seen) == "c1"
+    page = printed(crash_page(take(id="c5", time=103.0), seen, 0))
+    assert "after the driver had failed by RuntimeError in Worker[1]: devkit crashes show c1\n" in page
+    assert "after the driver" not in printed(crash_page(take(id="c1", time=100.0), seen, 0))
+    # Of another kind it is marked, and stays the newest.
+    other = crash("c6", 104.0, line=own.line + 1)
+    assert crashes._newest([*seen, other]) == "c6"
+    assert listed([*seen, other])[0].startswith("c6 ") and "after the driver had failed" in listed([*seen, other])[1]
+
+
+def listed(seen: list[CrashRecord]) -> list[str]:
+    return printed(crash_table(seen, 110.0, width=None, cwd=HERE)).splitlines()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"node_ip": "10.0.0.9"}, {"kind": "exit"}, {"job_id": "another"}, {"time": 100.9}],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_nothing_is_said_to_be_after_the_drivers_end_that_may_not_be(changes: dict[str, Any]) -> None:
+    own = replace(CrashRecord.from_json(take(time=100.0)), id="c1", kind="actor")
+    driver = replace(own, id="end", time=101.0, kind="driver", role="driver", rank=None, root="c1", pid=1)
+    later = replace(own, **{"id": "c2", "time": 103.0, **changes})
+    seen = sorted([own, driver, later], key=lambda each: each.time)
+    assert "after the driver" not in "".join(listed(seen))
+    left = replace(driver, exception={"type": "SystemExit", "message": "1"})  # which it may have caught itself
+    assert "after the driver" not in "".join(listed([own, left, replace(own, id="c2", time=103.0)]))
+
+
+def test_a_crash_is_of_the_moment_at_which_it_was_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read for its snapshot takes a while, in which others fail."""
+    clock = iter(range(100, 100000))
+    monkeypatch.setattr(snapshot.time, "time", lambda: float(next(clock)))
+    assert take()["time"] == 100.0
+
+
 def test_a_second_attempt_is_listed_below_the_first(capsys: pytest.CaptureFixture[str]) -> None:
     first, second = take(id="a1", task_id="t", time=1.0), take(id="a2", task_id="t", time=2.0)
     crashes.run_list(hub_with(second, first), json=True)

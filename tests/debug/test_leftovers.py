@@ -11,7 +11,7 @@ import pytest
 import ray._private.worker
 
 from devkit.debug.crash_page import crash_page
-from devkit.debug.inworker import leftovers, private, snapshot, workdirs
+from devkit.debug.inworker import begun, identity, leftovers, private, snapshot, workdirs
 from tests.debug.hub_fake import printed
 from tests.debug.test_crashes_view import WHO
 
@@ -50,6 +50,87 @@ def test_what_a_process_ran_before_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     assert leftovers.ran("export") == ["run_tests", "load"]
     monkeypatch.setattr(ray._private.worker, "global_worker", None, raising=False)
     assert leftovers.ran("export") == []
+
+
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a worker that has run no task yet."""
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setattr(begun, "_given", None)
+    monkeypatch.setattr(begun, "_found", begun._Found())
+
+
+@pytest.mark.usefixtures("found")
+def test_the_rank_of_a_group_that_an_earlier_task_has_left_is_not_that_of_the_next_one() -> None:
+    dist = pytest.importorskip("torch.distributed")
+
+    def make() -> None:
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+
+    begun.begins("evaluate", "t1")
+    make()
+    try:
+        assert (identity._rank(None), leftovers.group()) == (0, "")
+        begun.begins("evaluate", "t2")
+        assert identity._rank(None) is None and begun.left_group() is not None
+        with pytest.raises(ValueError, match="twice") as caught:
+            make()
+        document = snapshot.take(caught.value, WHO, "task", budget=5.0)
+        assert "left" not in snapshot.take(caught.value, WHO, "actor", budget=5.0)
+        page = printed(crash_page(document, [], document["time"]))
+        assert "had a default process group of torch.distributed before this task began, and has it still" in page
+        assert "it is rank 0 of 1 in that" in " ".join(page.split())
+        dist.destroy_process_group()
+        assert leftovers.group() == ""
+        make()
+        assert (identity._rank(None), leftovers.group()) == (0, ""), "of its own"
+    finally:
+        dist.destroy_process_group()
+    begun.begins("evaluate", "t3")
+    assert identity._rank(None) is None and begun.left_group() is None
+
+
+@pytest.mark.usefixtures("found")
+def test_a_rank_that_an_earlier_task_has_set_is_not_that_of_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun.begins("score", "t1")
+    monkeypatch.setenv("RANK", "1")
+    assert identity._environment_rank() == 1
+    begun.begins("score", "t2")
+    assert identity._environment_rank() is None
+    monkeypatch.setenv("RANK", "2")
+    assert identity._environment_rank() == 2
+    monkeypatch.setattr(begun, "_given", "3")  # as by `runtime_env`: of all tasks there
+    monkeypatch.setenv("RANK", "3")
+    begun.begins("score", "t3")
+    assert identity._environment_rank() == 3
+
+
+@pytest.mark.usefixtures("found")
+def test_earlier_tasks_of_the_same_function_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = SimpleNamespace(__module__="job")
+    known = {0: SimpleNamespace(function_name="job.evaluate", function=mine)}
+    known |= {1: SimpleNamespace(function_name="job.load", function=mine)}
+    manager = SimpleNamespace(_function_execution_info=known)
+    monkeypatch.setattr(
+        ray._private.worker, "global_worker", SimpleNamespace(function_actor_manager=manager), raising=False
+    )
+
+    def fails(number: int) -> int:
+        return 1 // number
+
+    tasks = iter(("t1", "t1", "t2"))
+    seen = []
+    for _ in range(3):
+        task = next(tasks)
+        monkeypatch.setattr(leftovers, "task_id", lambda task=task: task)
+        with pytest.raises(ZeroDivisionError) as caught:
+            leftovers.covered(fails, "job.evaluate")(0)
+        assert [each.name for each in caught.traceback][1:] == ["fails"], "no frame of ours"
+        document = snapshot.take(caught.value, WHO, "task", budget=5.0)  # whatever its task is called
+        seen.append(document.get("ran"))
+    assert seen == [["load"], ["load"], ["evaluate", "load"]], "a second try is no other task"
+    method = SimpleNamespace(method=fails)
+    assert leftovers.covered(method, "Reader.fails") is method
 
 
 def test_a_program_that_takes_functions_away_from_its_process_takes_none_from_ours(

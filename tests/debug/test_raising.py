@@ -148,6 +148,16 @@ def test_code_made_of_a_text_belongs_to_the_file_that_made_it(file: str | None, 
     assert is_users(source_of(space["made"]())) is mine
 
 
+def test_nothing_of_ours_is_raised_into_the_program(python: str) -> None:
+    """At its limit of recursion, or because a look fails."""
+    found = run(python, program="at_the_limit.py")
+    own = str(HERE / "programs/at_the_limit.py")
+    assert len(found["seen"]) == len(found["before"]) > 40
+    for name, depth, kind, _, files in found["seen"]:
+        assert (kind, files) == ("RecursionError", [own]), (name, depth)
+    assert found["failed"] == [["KeyError", [own]]] * 2
+
+
 def test_it_stops_where_an_exception_of_the_type_is_raised_once_each(python: str) -> None:
     hits = run(python, "KeyError")["hits"]
     names = [error for _, function, line, error in hits if (function, line) == ("inner", LINE)]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from devkit.debug.inworker import clues
+from devkit.debug.inworker import clues, unwritable
 from devkit.debug.inworker.clues import Failure
 from tests.debug.test_snapshot import crash_of
 
@@ -65,10 +66,29 @@ class Normalizer:
         )
 
 
-def place(mark: str) -> str:
+class Scaler:
+    mean: Any
+    least: Any
+
+    def __init__(self) -> None:
+        self.mean, self.squares = None, np.zeros(4)
+        self.least, self.most = None, None
+
+    def first(self, mean: Any, squares: Any) -> None:
+        self.mean, self.squares = mean, squares * 2  # @together
+        (self.least, _), self.most = (mean, 1), squares  # @nested
+
+    def update(self) -> None:
+        self.mean *= 2
+
+    def lower(self) -> None:
+        self.least -= 1
+
+
+def place(mark: str, function: str = "Normalizer.set_state") -> str:
     lines = Path(__file__).read_text().splitlines()
     at = next(number for number, line in enumerate(lines, 1) if line.endswith(f"# @{mark}"))
-    return f"test_unwritable.py:{at} in Normalizer.set_state"
+    return f"test_unwritable.py:{at} in {function}"
 
 
 def test_an_attribute_that_is_rays_and_where_it_is_assigned() -> None:
@@ -77,6 +97,16 @@ def test_an_attribute_that_is_rays_and_where_it_is_assigned() -> None:
     said = f"`self.mean` is {RAYS} (self.mean is assigned at {place('assigned')})"
     assert told(kept.update, np.ones((2, 4))) == [said] == told(kept.into, rays())
     assert told(kept.scale) == [f'`self.state["mean"]` is {RAYS} (self.state is assigned at {place("kept")})']
+
+
+def test_an_attribute_that_is_assigned_with_others() -> None:
+    kept = Scaler()
+    kept.first(rays(), rays())
+    for call, name, mark in ((kept.update, "self.mean", "together"), (kept.lower, "self.least", "nested")):
+        assert told(call) == [f"`{name}` is {RAYS} ({name} is assigned at {place(mark, 'Scaler.first')})"]
+    tree = ast.parse("class A:\n  def f(self, x):\n    self.a, *self.b = x\n    self.c, self.a = x, np.zeros(3)\n")
+    assert list(unwritable.assignments(tree, "self.a", "")) == [(3, "A.f")]
+    assert [at for at, _ in unwritable.assignments(tree, "self.c", "")] == [4]
 
 
 def test_arguments_and_views_of_them() -> None:

@@ -25,7 +25,7 @@ from devkit.logs.collect import Left, LogFile, of_crash, of_log, word_on
 from devkit.logs.events import Event, Raised
 from devkit.logs.follows import CAUSE, FOLLOWS, MAYBE, weigh
 from devkit.logs.judge import with_causes
-from devkit.logs.order import AGAIN, WITHIN, first_error
+from devkit.logs.order import AGAIN, AT_ITS_LINE, WITHIN, first_error
 from devkit.logs.run import newest_failed
 
 PLAIN = """\
@@ -443,6 +443,40 @@ def test_what_differs_only_in_a_path_or_number_is_the_same_elsewhere() -> None:
     elsewhere = replace(seen[1], raised=replace(seen[1].raised, frames=(parse.Frame("/job/r.py", 60, "rules"),)))
     [other] = first_error([seen[0], elsewhere]).others
     assert other.best is elsewhere
+
+
+def test_other_files_at_one_line_of_a_process_are_one_row_and_those_after_the_drivers_end_another() -> None:
+    """Calls wait in one actor; when their driver fails, its `with` takes away what those need that come last."""
+    at = (parse.Frame("/job/evaluate.py", 58, "Evaluator.evaluate"),)
+
+    def crash(step: int, time: float, **changes: str) -> Event:
+        raised = Raised(
+            "FileNotFoundError", f"[Errno 2] No such file or directory: '/tmp/c/step_{step}/model.json'", at
+        )
+        own = Event("crash", raised, time, "Evaluator", None, "10.0.0.1", 7, id=f"c{step}", kind="actor")
+        return replace(own, **changes)  # type: ignore[arg-type]
+
+    driver = replace(crash(2, 10.5, id="d", kind="driver", role="driver", root="c2"), pid=1)
+    seen = [crash(2, 10.0), crash(4, 10.1), crash(6, 10.2), driver, crash(16, 11.0), crash(18, 11.1), crash(20, 10.6)]
+    found = first_error(seen)
+    assert found.cause is not None and found.cause.best.id == "c2"
+    rows = {(each.why, each.late): (each.count, each.said) for each in found.followed}
+    said = "FileNotFoundError: [Errno 2] No such file or directory: '/tmp/c/step_{}/model.json'"
+    assert rows[AT_ITS_LINE, False] == (3, said.format(4)), "the snapshot of one may be kept a little later"
+    assert rows[AT_ITS_LINE, True] == (2, said.format(16))
+    page = view.page(left(), found).plain
+    assert "in Evaluator  (at the same line of the same process, with another path or number)\n" in page, page
+    assert "another path or number, after the driver had failed)" in page and "elsewhere" not in page, page
+    for other in (crash(16, 11.0, node_ip="10.0.0.2"), crash(16, 11.0, kind="exit")):
+        assert not any(each.late for each in first_error([*seen[:4], other]).followed), other
+    left_by_itself = replace(driver, raised=Raised("SystemExit", "1"))
+    assert not any(each.late for each in first_error([*seen[:3], left_by_itself, seen[4]]).followed)
+    again = crash(2, 10.3, id="again")
+    again = replace(
+        again, raised=replace(again.raised, frames=(parse.Frame("/job/evaluate.py", 71, "Evaluator.more"),))
+    )
+    [same] = first_error([seen[0], again]).followed
+    assert same.why == "the same, in the same process"
 
 
 def test_what_followed_is_more_where_others_stand_above_it() -> None:

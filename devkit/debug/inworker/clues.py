@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import (
+    begun,
     bygone,
     calls_made,
     cancels,
@@ -71,7 +72,12 @@ def _none(failure: Failure) -> str:
 
 
 def _ran(failure: Failure) -> list[str]:
-    return leftovers.ran(task_called().rpartition(".")[2]) if failure.kind == "task" else []
+    own = begun.function() or task_called().rpartition(".")[2]
+    return leftovers.ran(own) if failure.kind == "task" else []
+
+
+def _left(failure: Failure) -> str:
+    return leftovers.group() if failure.kind == "task" else ""
 
 
 def _outside(failure: Failure) -> Document:
@@ -181,6 +187,7 @@ CLUES: tuple[tuple[str, Callable[[Failure], Any]], ...] = (
     ("masked", _masked),
     ("none", _none),
     ("ran", _ran),
+    ("left", _left),
     ("lost", _lost),
     ("outside", _outside),
     ("hidden", _hidden),

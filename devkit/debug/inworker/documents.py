@@ -229,7 +229,8 @@ class CrashDetails(TypedDict):
     wrote: NotRequired[list[str]]  # the last lines of its error output and of its output, where these are files
     reason: NotRequired[str]  # why a process ended that left no exception
     none: NotRequired[str]  # the name that the line called, and that is None
-    ran: NotRequired[list[str]]  # other remote functions that the process of a task has run before
+    ran: NotRequired[list[str]]  # remote functions of which the process of a task has run other tasks before
+    left: NotRequired[str]  # that its process had a process group before the task began
     outside: NotRequired[dict[str, int]]  # calls of other tasks that a failed call had made, and how often
     again: NotRequired[str]  # that Ray tries the call again, and what stays done
     anew: NotRequired[str]  # that Ray has started the actor anew, and what is gone

@@ -67,7 +67,7 @@ def install(reached: Reached, failed: Failure, condition: Callable[[str], Condit
             reached(names, frame)
         except Exception as error:
             inner = error.__traceback__.tb_next if error.__traceback__ else None
-            if not _is_all_ours(inner):
+            if not is_all_ours(inner):
                 raise
             failed(names[0], error)
 
@@ -77,7 +77,7 @@ def install(reached: Reached, failed: Failure, condition: Callable[[str], Condit
         if not isinstance(error, Exception):
             return True
         inner = error.__traceback__.tb_next if error.__traceback__ else None
-        if inner is not None and inner.tb_frame.f_code is hit.__code__ and not _is_all_ours(inner):
+        if inner is not None and inner.tb_frame.f_code is hit.__code__ and not is_all_ours(inner):
             return True
         for name in names:
             failed(name, error)
@@ -114,7 +114,7 @@ def is_own_doing(frame: FrameType) -> bool:
     return caller is not None and caller.f_code.co_filename.startswith(_OURS)
 
 
-def _is_all_ours(traceback: TracebackType | None) -> bool:
+def is_all_ours(traceback: TracebackType | None) -> bool:
     """Whether no frame of the program's, such as a signal's handler, had a part in an exception."""
     while traceback is not None:
         name = traceback.tb_frame.f_code.co_filename

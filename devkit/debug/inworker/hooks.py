@@ -22,6 +22,7 @@ def install(agent: Agent, *, driver: bool) -> None:
         copied_random,
         found_actors,
         kills,
+        leftovers,
         lookups,
         lost_arguments,
         lost_changes,
@@ -57,6 +58,7 @@ def install(agent: Agent, *, driver: bool) -> None:
     training.watch()
     unseen_variables.watch(driver=driver)
     if not driver:
+        leftovers.watch()
         lost_changes.watch()
         lost_arguments.watch()
     on_its_way: Callable[[], None] | None = None

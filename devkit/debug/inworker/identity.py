@@ -1,6 +1,7 @@
 """Who this process is, in the program's own terms. Nothing of the program has to tell us.
 
-A rank is torch.distributed's, else Ray Train's, else the variable `RANK`, else the actor's attribute `rank`.
+A rank is torch.distributed's, else Ray Train's, else the variable `RANK`, else the actor's attribute `rank`; never one
+that an earlier task has left in the process of this one.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 from dataclasses import replace
 from typing import Any
 
+from . import begun
 from .card import read
 from .core import asking
 from .who import Identity
@@ -165,10 +167,9 @@ def _rank(instance: Any) -> int | None:
 
 
 def _torch_rank() -> int | None:
-    distributed = sys.modules.get("torch.distributed")
     try:
-        if distributed is not None and distributed.is_available() and distributed.is_initialized():
-            return int(distributed.get_rank())
+        if begun.default_group() is not None and begun.left_group() is None:
+            return int(sys.modules["torch.distributed"].get_rank())
     except Exception:  # noqa: BLE001 - torch may be half imported, or a group half built: the next source is asked
         pass
     return None
@@ -183,5 +184,5 @@ def _train_rank() -> int | None:
 
 
 def _environment_rank() -> int | None:
-    value = os.environ.get("RANK", "")
-    return int(value) if value.isdigit() else None
+    value = os.environ.get(begun.RANK, "")
+    return int(value) if value.isdigit() and not begun.is_left_rank(value) else None

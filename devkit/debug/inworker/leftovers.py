@@ -6,20 +6,62 @@ So what one task changes in its process (a module's function, the working direct
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 from collections.abc import Iterator
 from types import FrameType, ModuleType
 from typing import Any
 
+from . import begun, executed, hits
+from .executed import Function
 from .expressions import look, nodes_of, own_text, tree_of
+from .identity import task_id
+from .passing import unframed
 from .sources import is_users
 
+KIND = "begun"
 MOST = 4  # functions that are named
 _NOT_CALLABLE = "'NoneType' object is not callable"
 
 
+def watch() -> None:
+    """In a worker: looks at what there is already as each task begins."""
+    executed.watch(KIND, lambda function, name, _kinds: covered(function, name))
+
+
+def covered(function: Any, name: str) -> Function:
+    """A task's function, with a look before each call; what Ray has around a method as it is."""
+    if getattr(function, "method", None) is not None:
+        return function  # type: ignore[no-any-return]
+    own = name.rpartition(".")[2]
+
+    @functools.wraps(function)
+    def begins(*arguments: Any, **named: Any) -> Any:
+        begun.begins(own, task_id())
+        try:
+            return function(*arguments, **named)
+        except BaseException as error:
+            unframed(error)
+            raise
+
+    return hits.calls_the_programs(begins)  # type: ignore[no-any-return]
+
+
+def group() -> str:
+    """That there was a process group of torch.distributed before this task began; empty: there was none."""
+    if begun.left_group() is None:
+        return ""
+    distributed: Any = sys.modules["torch.distributed"]
+    rank, size = distributed.get_rank(), distributed.get_world_size()
+    return (
+        "this process had a default process group of torch.distributed before this task began, and has it still: "
+        f"it is rank {rank} of {size} in that"
+    )
+
+
 def ran(own: str) -> list[str]:
-    """The names of other remote functions than its `own` that this process has run: Ray loads one when it is called.
+    """The names of remote functions of which this process has run other tasks: Ray loads one when it is called; of its
+    `own` it has had another task.
 
     Where it has a handle of an actor, Ray keeps that class' methods at the same place, each in a function of Ray's.
     """
@@ -30,7 +72,8 @@ def ran(own: str) -> list[str]:
         names = [str(each.function_name).rpartition(".")[2] for each in programs]
     except Exception:  # noqa: BLE001 - Ray keeps this for itself: another version may have it elsewhere
         return []
-    return list(dict.fromkeys(name for name in names if name != own))[:MOST]
+    others = dict.fromkeys(name for name in names if name != own)
+    return [*([own] if begun.has_run(own, task_id()) else []), *others][:MOST]
 
 
 def called_in_vain(error: BaseException) -> str:
@@ -63,4 +106,4 @@ def _values(node: ast.expr, frame: FrameType) -> Iterator[Any]:
     yield look(node, frame)
 
 
-__all__ = ["called_in_vain", "ran"]
+__all__ = ["called_in_vain", "group", "ran", "watch"]

@@ -13,11 +13,13 @@ from typing import Any, NamedTuple
 
 from . import landings
 from .caught import FLOW, Caught, Flight, flight, is_again, is_pools, is_rays_wrapper, kept_at
+from .harmless import harmless
 from .sources import is_users, source_of
 from .swallowing import USUAL
 
 Raised = Callable[[FrameType, BaseException, TracebackType | None], None]
 _TOOLS = (3, 4, 5)  # ids without a name of their own
+BELOW = 2  # frames of ours
 MOST = 1000  # frames in which something was handled last; those that have ended stay until others come
 
 
@@ -51,9 +53,9 @@ class Monitored:
         }
         self._tool = self._free_tool()
         self._events = (*callbacks, events.BRANCH)
-        self._monitoring.register_callback(self._tool, events.BRANCH, self._at_branch)
+        self._monitoring.register_callback(self._tool, events.BRANCH, harmless(self._at_branch))
         for event, callback in callbacks.items():
-            self._monitoring.register_callback(self._tool, event, callback)
+            self._monitoring.register_callback(self._tool, event, harmless(callback))
         self._monitoring.set_events(self._tool, sum(callbacks))
 
     def _free_tool(self) -> int:
@@ -87,7 +89,7 @@ class Monitored:
         return known
 
     def _at_raise(self, _code: CodeType, _offset: int, error: BaseException) -> None:
-        frame = sys._getframe(1)
+        frame = sys._getframe(BELOW)
         if self._caught.kept and not is_pools(frame) and not is_rays_wrapper(frame):  # which only pass it on
             self._caught.asked_for(error, error.__traceback__)
         if isinstance(error, FLOW) or not self._is_mine(frame):
@@ -99,7 +101,7 @@ class Monitored:
         self._raised(frame, error, error.__traceback__)
 
     def _at_handled(self, code: CodeType, offset: int, error: BaseException) -> None:
-        frame = sys._getframe(1)
+        frame = sys._getframe(BELOW)
         if isinstance(error, FLOW) or not self._is_mine(frame):
             return
         place = landings.landing(code, offset)
@@ -132,19 +134,19 @@ class Monitored:
     def _at_branch(self, code: CodeType, offset: int, destination: int) -> object:
         if id(code) not in self._withs or offset not in self._withs[id(code)][1]:
             return self._monitoring.DISABLE
-        frame = sys._getframe(1)
+        frame = sys._getframe(BELOW)
         leaving = self._leaving.pop(id(frame), None)
         if leaving is not None and leaving.branch == offset and destination >= leaving.over:
             self._counts(frame, leaving.flight)
         return None
 
     def _at_reraise(self, _code: CodeType, _offset: int, error: BaseException) -> None:
-        frame = sys._getframe(1)
+        frame = sys._getframe(BELOW)
         if self._is_mine(frame):
             self._goes_on(frame, error)
 
     def _at_unwind(self, _code: CodeType, _offset: int, error: BaseException) -> None:
-        frame = sys._getframe(1)
+        frame = sys._getframe(BELOW)
         if not self._is_mine(frame):
             return
         self._goes_on(frame, error)

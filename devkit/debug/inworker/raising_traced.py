@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from . import entering, landings
 from .caught import FLOW, Caught, Flight, flight, is_again, kept_at
 from .finding import stacks
+from .harmless import harmless
 from .sources import is_users, source_of
 from .swallowing import USUAL
 from .threads import is_ours
@@ -47,7 +48,7 @@ class Traced:
         self._mine: dict[str, bool] = {}
         self._flying: dict[int, _Flying] = {}  # by the id of the frame
         # Each one object, to be compared: a bound method is made anew at each look.
-        self._call, self._local = self._at_call, self._in_frame
+        self._call, self._local = harmless(self._at_call), harmless(self._in_frame)
         self._threads = ThreadTrace()
         for each in (self._call, self._local):
             give_way(each)

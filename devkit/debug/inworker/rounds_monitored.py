@@ -92,13 +92,13 @@ class Monitored:
         self._codes.clear()
 
     def _at_branch(self, code: CodeType, offset: int, destination: int) -> object:
-        branch = self._branches.get(id(code), {}).get(offset)
-        if branch is None:
-            return self._off
         try:
-            return self._goes(branch, destination)
+            branch = self._branches.get(id(code), {}).get(offset)
+            return self._off if branch is None else self._goes(branch, destination)
+        except RecursionError:  # at the program's limit there is no room for a look
+            return None
         except Exception:  # noqa: BLE001 - keeps the program running: nothing is known of this loop then
-            self._branches[id(code)].pop(offset, None)
+            self._branches.get(id(code), {}).pop(offset, None)
             return self._off
 
     def _goes(self, branch: _Branch, destination: int) -> object:

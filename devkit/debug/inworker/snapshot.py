@@ -76,6 +76,7 @@ def take(
     budget: float | None = None,
 ) -> Document:
     """The whole document of a crash. It runs in the thread that failed, which waits."""
+    began = time.time()
     chain = chain_of(error)
     outer = is_outer_level(error)
     light = outer or attempt > 0
@@ -83,7 +84,7 @@ def take(
     shot = _Shot(scene, _affordable(light) if budget is None else budget)
     parts = shot.parts()
     document: Document = {
-        **_record(error, identity, kind, scene.place, root_of(error), task_id).to_json(),
+        **_record(error, identity, kind, scene.place, root_of(error), task_id, began).to_json(),
         "attempt": attempt,
         "host": identity.host,
         "versions": versions(),
@@ -133,7 +134,13 @@ def _place(chain: list[tuple[str, BaseException]]) -> tuple[int, Place] | None:
 
 
 def _record(
-    error: BaseException, who: Identity, kind: str, place: tuple[int, Place] | None, root: str | None, task_id: str
+    error: BaseException,
+    who: Identity,
+    kind: str,
+    place: tuple[int, Place] | None,
+    root: str | None,
+    task_id: str,
+    began: float,
 ) -> CrashRecord:
     where = ("", 0, "")
     if place is not None:
@@ -141,7 +148,7 @@ def _record(
         where = (frame.f_code.co_filename, line, frame.f_code.co_qualname)
     told = next((each for _, each in chain_of(error) if is_of_a_death(type(each).__name__)), None)
     waited = awaited(told) if told is not None and root is None else ()
-    record = record_at(who, kind, _words_of(error), where, root, task_id)
+    record = record_at(who, kind, _words_of(error), where, root, task_id, began)
     return replace(record, waited=waited, handled=_handled(error))
 
 

@@ -176,11 +176,24 @@ def assignments(node: ast.AST, wanted: str, function: str) -> Iterator[tuple[int
     """(line, function) of each place within the `function` that assigns an attribute, but for a new array or None."""
     for each in ast.iter_child_nodes(node):
         inner = f"{function}.{each.name}".lstrip(".") if isinstance(each, _FUNCTIONS) else function
-        if isinstance(each, ast.Assign | ast.AnnAssign) and each.value is not None and not _makes(each.value):
+        if isinstance(each, ast.Assign | ast.AnnAssign) and each.value is not None:
             targets = each.targets if isinstance(each, ast.Assign) else [each.target]
-            if any(isinstance(one, ast.Attribute) and ast.unparse(one) == wanted for one in targets):
+            given = (pair for target in targets for pair in _pairs(target, each.value))
+            if any(ast.unparse(one) == wanted and not _makes(value) for one, value in given):
                 yield each.lineno, inner
         yield from assignments(each, wanted, inner)
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.Attribute, ast.expr]]:
+    """Each attribute that is assigned, and what it is given: of `self.a, self.b = f()` that is the whole."""
+    if isinstance(target, ast.Attribute):
+        yield target, value
+    elif isinstance(target, ast.Tuple | ast.List):
+        values = value.elts if isinstance(value, ast.Tuple | ast.List) else []
+        is_one_by_one = len(values) == len(target.elts)
+        is_one_by_one = is_one_by_one and not any(isinstance(one, ast.Starred) for one in (*values, *target.elts))
+        for at, each in enumerate(target.elts):
+            yield from _pairs(each, values[at] if is_one_by_one else value)
 
 
 def _makes(value: ast.expr) -> bool:

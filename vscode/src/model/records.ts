@@ -127,8 +127,10 @@ export interface CrashDetails {
   readonly reason?: string;
   /** the name that the line called, and that is None */
   readonly none?: string;
-  /** other remote functions that the process of a task has run before */
+  /** remote functions of which the process of a task has run other tasks before */
   readonly ran?: readonly string[];
+  /** that its process had a process group before the task began */
+  readonly left?: string;
   /** calls of other tasks that a failed call had made, and how often */
   readonly outside?: { readonly [name: string]: number };
   /** that Ray tries the call again, and what stays done */
