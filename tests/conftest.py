@@ -58,6 +58,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (-known.get(item.path, 0), -slow[item.path]))
 
 
+LOOK_AT_OBJECTS = {"debug", "hang"}  # folders of tests
 _kept: list[bool] = []
 
 
@@ -65,7 +66,7 @@ _kept: list[bool] = []
 def _older_objects(request: pytest.FixtureRequest) -> None:
     """The collector passes over what was there before a file's tests: a worker has imported millions of objects for all
     of them, and goes through them for a second each time. Not where the tests look at objects themselves."""
-    if Path(__file__).parent / "debug" not in request.path.parents:
+    if not LOOK_AT_OBJECTS & {each.name for each in request.path.parents}:
         gc.freeze()
         _kept[:] = [True]
     elif _kept:
