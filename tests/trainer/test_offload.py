@@ -197,7 +197,9 @@ Trains = tuple[list[Tensor], list[UpdateReport], dict[str, Tensor]]
 
 def training(model: Trained, role: str, words: Words) -> Trains:
     """Forward passes, two updates of two mini-batches of two passes, weights and optimizer state."""
-    seen, reports, batch = [], [], train_batch(8)
+    seen: list[Tensor] = []
+    reports: list[UpdateReport] = []
+    batch = train_batch(8)
     for _ in range(2):
         seen.append(evaluate(model, role, batch))
         reports.append(update(model, role, words, batch))

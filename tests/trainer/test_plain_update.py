@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint._nested_dict import flatten_state_dict
 from torch.distributed.tensor import DTensor
 
@@ -115,7 +116,7 @@ def in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         whole = {name: x.full_tensor() if isinstance(x, DTensor) else x for name, x in flat.items()}
         kept[checkpoint_id] = {name: x.detach().clone() for name, x in whole.items() if isinstance(x, torch.Tensor)}
 
-    monkeypatch.setattr(checkpoint, "dcp", SimpleNamespace(save=save, api=checkpoint.dcp.api))
+    monkeypatch.setattr(checkpoint, "dcp", SimpleNamespace(save=save, api=dcp.api))
     monkeypatch.setattr(checkpoint, "read_tensors", lambda folder, _prefix="": kept[folder])
 
 
