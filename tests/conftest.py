@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import secrets
 import signal
@@ -55,6 +56,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     slow = Counter(item.path for item in items if tier_of(item) != "quick")
     known = {Path(__file__).parent / name: len(LONGEST) - place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: (-known.get(item.path, 0), -slow[item.path]))
+
+
+LOOK_AT_OBJECTS = {"debug", "hang"}  # folders of tests
+_kept: list[bool] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _older_objects(request: pytest.FixtureRequest) -> None:
+    """The collector passes over what was there before a file's tests: a worker has imported millions of objects for all
+    of them, and goes through them for a second each time. Not where the tests look at objects themselves."""
+    if not LOOK_AT_OBJECTS & {each.name for each in request.path.parents}:
+        gc.freeze()
+        _kept[:] = [True]
+    elif _kept:
+        gc.unfreeze()
+        _kept.clear()
 
 
 @pytest.fixture(autouse=True)

@@ -32,8 +32,11 @@ DEADLINE_S = 400.0  # of half a minute on two idle cores
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, task.Files]:
+    """With a model that is hardly taught: what it has learned is seen by the tests that train it."""
     folder = tmp_path_factory.mktemp("demo") / "run"
-    return folder, task.write(folder, demo.SEED)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(task, "TEACHING_STEPS", 2)
+        return folder, task.write(folder, demo.SEED)
 
 
 def test_every_sum_is_asked_for_and_its_answer_is_right(made: tuple[Path, task.Files]) -> None:

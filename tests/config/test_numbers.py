@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from types import NoneType, UnionType
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainer.config import check_command, load, resolve, tree
@@ -149,12 +149,14 @@ VALUES = st.sampled_from(
 )
 
 
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.sampled_from(sorted(KEYS)), VALUES), min_size=1, max_size=5))
 def test_any_value_of_any_key_is_judged(pairs: list[tuple[str, str]]) -> None:
     report = check_command([f"{key}={value}" for key, value in pairs])
     assert all("\n" not in problem.message and problem.hint for problem in report.problems)
 
 
+@settings(max_examples=40)
 @given(st.text(max_size=20))
 def test_any_text_as_a_number(text: str) -> None:
     resolve([f"trainer.seed={text}", f"algorithm.gamma={text}"])

@@ -15,7 +15,6 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import lru_cache
 from html import unescape
-from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType, SimpleNamespace
@@ -64,12 +63,11 @@ from tests.growth import assert_linear
 from trainer.agent.again import Compared, Difference, Recorded
 
 WHO = Identity("01", "w" * 8, "n1", "10.0.0.5", "host", 7, role="Worker", rank=1, python="3.11.7")
-# Any example tells as much as a shorter one, and shrinking takes minutes.
-FEW_EXAMPLES = 2
-FEW = settings(
-    max_examples=FEW_EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
-)
-MANY = settings(FEW, max_examples=20)
+# Any example tells as much as a shorter one, and shrinking takes minutes. Two secrets of a kind differ in their random
+# characters alone: one of each kind, in each shape, is enough in a run, and the next run has others.
+ONE = settings(max_examples=1, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+MANY = settings(ONE, max_examples=20)
+VERBS_OF = 4  # of each kind the verbs have every fourth shape, of each shape six kinds: they hide by what the rest do
 CONTEXTS = ("hover", "watch", "summary", "repl")
 
 
@@ -285,7 +283,7 @@ def assert_hidden(secret: Secret, views: dict[str, str], what: object = "") -> N
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_view_shows_a_secret_in_a_structure(kind: str) -> None:
-    @FEW
+    @ONE
     @given(KINDS[kind].texts)
     def planted(secret: Secret) -> None:
         for shape, hold in STRUCTURES.items():
@@ -296,17 +294,16 @@ def test_no_view_shows_a_secret_in_a_structure(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_view_shows_a_secret_in_a_text(kind: str) -> None:
-    turns = count()
+    turn = list(KINDS).index(kind)
 
-    @FEW
+    @ONE
     @given(KINDS[kind].texts)
     def planted(secret: Secret) -> None:
-        turn = next(turns)
         for number, (shape, hold) in enumerate(TEXTS.items()):
             text = hold(KINDS[kind].name, secret.text)
             assert_hidden(secret, all_views(text), shape)
             assert_hidden(secret, text_views(text), shape)
-            if (number + turn) % FEW_EXAMPLES == 0:  # each shape once: the verbs take most of the time
+            if (number + turn) % VERBS_OF == 0:
                 assert_hidden(secret, verb_views(text), shape)
 
     planted()
@@ -314,7 +311,7 @@ def test_no_view_shows_a_secret_in_a_text(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind, facts in KINDS.items() if facts.by_look])
 def test_no_view_shows_a_secret_that_has_no_name(kind: str) -> None:
-    @FEW
+    @ONE
     @given(KINDS[kind].texts)
     def planted(secret: Secret) -> None:
         for shape, hold in NAMELESS.items():
@@ -423,7 +420,7 @@ MORE_LOOKS: dict[str, st.SearchStrategy[Secret]] = {
 
 @pytest.mark.parametrize("kind", MORE_LOOKS)
 def test_a_key_is_known_by_its_look_or_by_the_words_before_it(kind: str) -> None:
-    @FEW
+    @ONE
     @given(MORE_LOOKS[kind])
     def planted(secret: Secret) -> None:
         assert_hidden(secret, text_views(f"before {secret.text} after"))

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.pace import stretched
@@ -21,8 +21,17 @@ from trainer.rewards.checker import Checker
 ENDLESS = "10^{10^{10^{10}}}"  # one C call that no Python signal handler can interrupt
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def checker() -> Iterator[Checker]:
+    """One for all that ask it something: its child takes a second to start, and whoever ends that leaves another."""
+    checker = Checker(cpu_seconds=0.7)
+    yield checker
+    checker.close()
+
+
+@pytest.fixture
+def fresh() -> Iterator[Checker]:
+    """One that has no child yet."""
     checker = Checker(cpu_seconds=0.7)
     yield checker
     checker.close()
@@ -56,6 +65,7 @@ balanced = st.recursive(
 )
 
 
+@settings(max_examples=50)
 @given(balanced, st.text(alphabet="ab{}$ \n"), st.text(alphabet="ab{}$ \n"))
 def test_last_boxed_finds_any_balanced_content(content: str, before: str, after: str) -> None:
     assert math.last_boxed(f"{before}\\boxed{{{content}}}{after}") == content
@@ -174,19 +184,19 @@ def test_a_child_that_was_ended_while_idle_is_replaced(checker: Checker) -> None
 
 
 def test_a_child_that_cannot_work_is_an_error_and_not_a_wrong_answer(
-    checker: Checker, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    fresh: Checker, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("trainer.rewards.checker._PROGRAM", "import sys; sys.exit(3)")
 
     with pytest.raises(RewardError, match="exit code 3"):
-        checker.equal("1", "1")
+        fresh.equal("1", "1")
 
 
-def test_without_the_library_there_is_a_hint(checker: Checker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_library_there_is_a_hint(fresh: Checker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainer.rewards.checker.importlib.util.find_spec", lambda name: None)
 
     with pytest.raises(RewardError) as caught:
-        checker.equal("1", "1")
+        fresh.equal("1", "1")
 
     assert caught.value.hint == "pip install math-verify"
 
@@ -206,8 +216,7 @@ def test_works_after_a_fork_with_the_parents_child_running() -> None:
     assert math.equivalent("z+z", "2z")  # and still serves the parent
 
 
-def test_close_ends_the_child() -> None:
-    checker = Checker()
+def test_close_ends_the_child(checker: Checker) -> None:
     checker.equal("1", "1")
     child = checker._child
     assert child is not None

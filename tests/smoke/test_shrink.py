@@ -248,7 +248,7 @@ def test_every_problem_of_the_command_is_told_at_once() -> None:
     assert len(caught.value.problems) >= 2
 
 
-@settings(deadline=None, max_examples=40)  # the other tests share the cores
+@settings(deadline=None, max_examples=15)  # of a sixth of a second each
 @given(
     mini=st.sampled_from([1, 2, 3, 6, 8, 64, 96, 256]),
     steps_=st.integers(1, 9),

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 import trainer.errors
+from tests.forks import Forks, forks
 from tests.pace import stretched
 from tests.trainer.runs import ROOT
 from trainer.config import resolve
@@ -35,18 +36,24 @@ def run(
     )
 
 
-def one_error(done: subprocess.CompletedProcess[bytes]) -> str:
-    lines = [line for line in done.stderr.decode("utf-8", "replace").splitlines() if not line.startswith("note:")]
-    assert [line.split(":")[0] for line in lines] == ["error", "hint"], done.stderr.decode()
+def one_error(said: str) -> str:
+    lines = [line for line in said.splitlines() if not line.startswith("note:")]
+    assert [line.split(":")[0] for line in lines] == ["error", "hint"], said
     assert all(line.partition(":")[2].strip() for line in lines)
     return "\n".join(lines)
 
 
+@pytest.fixture(scope="module")
+def python() -> Iterator[Forks]:
+    with forks(*(f"trainer.{command}" for command in COMMANDS)) as process:
+        yield process
+
+
 @pytest.mark.parametrize("command", COMMANDS)
-def test_words_that_are_none_of_the_commands(command: str) -> None:
-    done = run(command, ["--no-such-option"])
-    assert done.returncode == 2
-    assert "--no-such-option" in one_error(done) or "required" in one_error(done)
+def test_words_that_are_none_of_the_commands(command: str, python: Forks) -> None:
+    done = python.run(f"trainer.{command}", ["--no-such-option"])
+    assert done.code == 2
+    assert "--no-such-option" in one_error(done.err) or "required" in one_error(done.err)
 
 
 @pytest.mark.parametrize(
@@ -59,19 +66,27 @@ def test_words_that_are_none_of_the_commands(command: str) -> None:
         ("data.prepare", ["--help"]),
     ],
 )
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_output_that_nobody_can_take(command: str, words: list[str], unbuffered: str) -> None:
+@pytest.mark.parametrize("unbuffered", [False, True])
+def test_output_that_nobody_can_take(command: str, words: list[str], unbuffered: bool, python: Forks) -> None:
     """A full disk says so; a reader that has seen enough is no error."""
     with open("/dev/full", "wb") as full:
-        done = run(command, words, stdout=full.fileno(), PYTHONUNBUFFERED=unbuffered)
-    assert done.returncode == 1
-    assert "cannot write the output: No space left on device" in one_error(done)
+        done = python.run(f"trainer.{command}", words, stdout=full.fileno(), unbuffered=unbuffered)
+    assert done.code == 1
+    assert "cannot write the output: No space left on device" in one_error(done.err)
 
     reads, writes = os.pipe()
     os.close(reads)
-    done = run(command, words, stdout=writes, PYTHONUNBUFFERED=unbuffered)
+    done = python.run(f"trainer.{command}", words, stdout=writes, unbuffered=unbuffered)
     os.close(writes)
-    assert (done.returncode, done.stderr) == (0, b"")
+    assert (done.code, done.err) == (0, "")
+
+
+def test_a_full_disk_under_a_process_of_its_own() -> None:
+    """Python's own start and end in it, too."""
+    with open("/dev/full", "wb") as full:
+        done = run("main_ppo", ["--help"], stdout=full.fileno())
+    assert done.returncode == 1
+    assert "cannot write the output: No space left on device" in one_error(done.stderr.decode())
 
 
 def test_output_that_is_no_utf_8() -> None:
@@ -103,14 +118,11 @@ WORDS = {
 
 
 @pytest.mark.parametrize("command", WORDS)
-def test_a_command_that_is_interrupted(command: str) -> None:
+def test_a_command_that_is_interrupted(command: str, python: Forks) -> None:
     what, words = WORDS[command]
-    program = INTERRUPTED.format(command=command, what=what)
-    done = subprocess.run(
-        [sys.executable, "-c", program, *words], cwd=ROOT, capture_output=True, timeout=stretched(100), check=False
-    )
-    assert done.returncode == 130
-    assert one_error(done).startswith("error: interrupted")
+    done = python.run(INTERRUPTED.format(command=command, what=what), words)
+    assert done.code == 130
+    assert one_error(done.err).startswith("error: interrupted")
 
 
 # -------------------------------------------------------------------------------------------------------------- hints

@@ -219,7 +219,7 @@ def test_what_is_encrypted(plain: Entries, tmp_path: Path) -> None:
         Capsule(path)
 
 
-SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),

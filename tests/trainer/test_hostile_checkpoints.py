@@ -396,7 +396,7 @@ def test_an_index_of_another_shape(folder: Path, number: int) -> None:
     reads(actor)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_a_damaged_index_is_one_error(
     saved: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -41,6 +41,8 @@ EngineServer(spec, PartSpec(engine=0, node_rank=0, nodes=1, gpus="0", address="1
 
 # A rank, and the rendezvous that it opens, where nobody answers who 127.9.9.9 is: as in many a container.
 RANK = """
+import sys, types
+sys.modules["trainer.roles"] = types.ModuleType("trainer.roles")  # models and all: takes seconds, opens no socket
 from trainer.worker import PPOWorker, Seat
 
 print(PPOWorker(Seat.alone(), "127.9.9.9").open_store(1, 60.0))

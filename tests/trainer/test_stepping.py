@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,10 @@ def moments(model: Trained) -> dict[str, Tensor]:
     return {name: tensor.clone() for name, tensor in model.optimizer_tensors()}
 
 
+def same(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> bool:
+    return all(torch.equal(found[name], x) for name, x in expected.items())
+
+
 @pytest.mark.parametrize("scale", [None, 2.0**10])
 @pytest.mark.parametrize("grad_clip", [1e9, 0.5])
 def test_the_same_steps(make: Make, grad_clip: float, scale: float | None) -> None:
@@ -72,10 +76,8 @@ def test_the_same_steps(make: Make, grad_clip: float, scale: float | None) -> No
         assert found.finite and found.with_gradient == expected.with_gradient
         assert len(found.with_gradient) == len(last.parameter_names) - 2
         assert found.loss_scale == expected.loss_scale == scale
-    for name, tensor in moments(first).items():
-        torch.testing.assert_close(moments(last)[name], tensor, atol=1e-9, rtol=1e-5)
-    for name, tensor in weights(first).items():
-        torch.testing.assert_close(weights(last)[name], tensor, atol=1e-7, rtol=1e-6)
+    torch.testing.assert_close(moments(last), moments(first), atol=1e-9, rtol=1e-5)
+    torch.testing.assert_close(weights(last), weights(first), atol=1e-7, rtol=1e-6)
     assert last.optimizer_steps() == 3 and not hasattr(last.optimizer, "grad_scale")
 
 
@@ -87,7 +89,7 @@ def test_an_unclipped_step_is_adamws_to_the_bit(make: Make) -> None:
         found.optimizer_step()
         give_gradients(expected, seed)
         expected.optimizer.step()
-    assert all(torch.equal(tensor, weights(expected)[name]) for name, tensor in weights(found).items())
+    assert same(weights(found), weights(expected))
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -105,13 +107,11 @@ def test_a_gradient_that_is_not_finite_leaves_all_as_it_was(make: Make, value: f
     outcome = found.optimizer_step()
     assert not outcome.finite and not math.isfinite(outcome.grad_norm) and outcome.loss_scale == 8.0
     assert found.loss_scale == LossScale(4.0) and found.optimizer_steps() == done
-    assert all(torch.equal(tensor, before[name]) for name, tensor in weights(found).items())
-    assert all(torch.equal(tensor, moments(found)[name]) for name, tensor in kept.items())
+    assert same(weights(found), before) and same(moments(found), kept)
     for model in (found, clean):
         give_gradients(model, 9)
         assert model.optimizer_step().finite
-    for name, tensor in weights(clean).items():
-        torch.testing.assert_close(weights(found)[name], tensor, atol=1e-8, rtol=1e-6)
+    torch.testing.assert_close(weights(found), weights(clean), atol=1e-8, rtol=1e-6)
 
 
 def test_frozen_it_reports_and_changes_nothing(make: Make) -> None:
@@ -120,7 +120,7 @@ def test_frozen_it_reports_and_changes_nothing(make: Make) -> None:
     with model.frozen():
         give_gradients(model, 0)
         assert model.optimizer_step().grad_norm > 1
-    assert all(torch.equal(tensor, before[name]) for name, tensor in weights(model).items())
+    assert same(weights(model), before)
     assert all(parameter.grad is None for parameter in model.module.parameters())
 
 
@@ -132,8 +132,7 @@ def test_moments_in_host_memory_change_no_bit(make: Make) -> None:
             give_gradients(model, seed, factor)
             assert model.optimizer_step().finite is math.isfinite(factor)
     assert away.optimizer_steps() == plain.optimizer_steps() == 2 and away.moments.host_bytes
-    assert all(torch.equal(tensor, weights(plain)[name]) for name, tensor in weights(away).items())
-    assert all(torch.equal(tensor, moments(plain)[name]) for name, tensor in moments(away).items())
+    assert same(weights(away), weights(plain)) and same(moments(away), moments(plain))
 
 
 class Reads(torch.utils._python_dispatch.TorchDispatchMode):

@@ -8,6 +8,7 @@ import math
 import os
 import signal
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from tests.trainer.conftest import Words
 from trainer import checkpoints, main_ppo, phases, ppo
 from trainer.config import load
 from trainer.config.chosen import CPU, Choice, choose
-from trainer.config.schema import Config
+from trainer.config.schema import Config, ModelConfig
+from trainer.data import reading
 from trainer.data.reading import read_data
 from trainer.digests import Found, of_files
 from trainer.errors import CheckpointError, DriftError, FolderInUse, NotFinite, WorkerDied
@@ -31,6 +33,7 @@ from trainer.roles import Roles
 from trainer.run import Observer, train
 from trainer.spec import RunSpec
 from trainer.teams import Seat
+from trainer.tokenizer import load_tokenizer
 from trainer.tracking import Tracker
 
 
@@ -139,9 +142,15 @@ class Watcher(Observer):
 Go = Callable[..., Ran]
 
 
+@lru_cache
+def tokenizer_of(path: str) -> Any:
+    return load_tokenizer(ModelConfig(path=path))
+
+
 @pytest.fixture
-def go(words: Words, tmp_path: Path) -> Go:
-    """`go("key=value", ...)`: a run over pretending ranks, in `tmp_path`."""
+def go(words: Words, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Go:
+    """`go("key=value", ...)`: a run over pretending ranks, in `tmp_path`. All runs have one tokenizer, read once."""
+    monkeypatch.setattr(reading, "load_tokenizer", lambda model: tokenizer_of(model.tokenizer_path or model.path))
 
     def run(*changes: str, ranks: Sequence[Any] = (Pretender(), Pretender())) -> Ran:
         sizes = ("trainer.n_gpus_per_node=2", f"trainer.default_local_dir={tmp_path / 'run'}")

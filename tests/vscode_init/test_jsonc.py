@@ -7,11 +7,12 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from devkit.vscode.jsonc import Edit, JsoncError, Node, append, apply, comments, parse, replace, set_member
 
+MADE = settings(max_examples=40)  # a text around a value takes 20 ms to make
 CASES = {
     # an array, and what it becomes with another element
     "[]": '[\n    {\n        "a": 1\n    }\n]',
@@ -132,12 +133,14 @@ def assert_only_adds(text: str, edits: list[Edit]) -> None:
     assert comments(apply(text, edits)) == comments(text)
 
 
+@MADE
 @given(texts(values))
 def test_any_value_is_read(case: tuple[Any, str]) -> None:
     value, text = case
     assert node(text).value == value
 
 
+@MADE
 @given(texts(st.lists(values, max_size=4)), values)
 def test_append_only_appends(case: tuple[Any, str], added: Any) -> None:
     value, text = case
@@ -146,6 +149,7 @@ def test_append_only_appends(case: tuple[Any, str], added: Any) -> None:
     assert_only_adds(text, edits)
 
 
+@MADE
 @given(texts(st.dictionaries(st.text(max_size=6), values, max_size=4)), st.text(max_size=6), values)
 def test_set_member_only_sets_it(case: tuple[Any, str], key: str, added: Any) -> None:
     value, text = case
@@ -155,6 +159,7 @@ def test_set_member_only_sets_it(case: tuple[Any, str], key: str, added: Any) ->
         assert_only_adds(text, edits)
 
 
+@MADE
 @given(texts(st.lists(values, min_size=1, max_size=4)), st.data(), values)
 def test_replace_leaves_the_rest(case: tuple[Any, str], data: st.DataObject, new: Any) -> None:
     value, text = case
